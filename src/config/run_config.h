@@ -22,6 +22,11 @@ struct ModelConfig {
   std::optional<int64_t> heads;
   std::optional<int64_t> kv_heads;
   std::optional<int64_t> head_size;
+  std::optional<int64_t> q_lora_rank;
+  std::optional<int64_t> kv_lora_rank;
+  std::optional<int64_t> qk_nope_head_dim;
+  std::optional<int64_t> qk_rope_head_dim;
+  std::optional<int64_t> v_head_dim;
   std::optional<int64_t> ffn;
   std::optional<int64_t> experts;
   std::optional<int64_t> experts_per_token;
@@ -31,6 +36,7 @@ struct ModelConfig {
   std::optional<std::string> router_scores;
   std::optional<bool> router_normalize;
   std::optional<double> router_scale;
+  std::optional<bool> router_bias;
   std::optional<int64_t> router_groups;
   std::optional<int64_t> router_kept_groups;
   std::optional<int64_t> vocabulary;
@@ -114,6 +120,7 @@ struct MoeConfig {
   int64_t watch = 10;
   int64_t watch_counts = 500;
   bool force_balance = false;
+  double bias_update_rate = 0.001;
 
   friend bool operator==(const MoeConfig&, const MoeConfig&) = default;
 };

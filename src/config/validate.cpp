@@ -173,7 +173,8 @@ void check_heads(const ModelConfig& model) {
             "model.kv_heads = {}: must divide model.heads = {}; the nearest is {}", kv_heads, heads,
             nearest_divisor(heads, kv_heads));
   }
-  if (heads > 0 && width > 0 && head_size == 0) {
+  // Latent attention has sizes of its own; src/model checks a model that has both.
+  if (heads > 0 && width > 0 && head_size == 0 && !model.kv_lora_rank) {
     require(width % heads == 0,
             "model.width = {}: must be a multiple of model.heads = {}; {}, or set model.head_size",
             width, heads, nearest_multiples(width, heads));
@@ -183,7 +184,9 @@ void check_heads(const ModelConfig& model) {
 /// Head size if the keys alone determine it, else 0.
 int64_t known_head_size(const ModelConfig& model) {
   const int64_t given = model.head_size.value_or(0);
-  return given != 0 || !model.width || !model.heads ? given : *model.width / *model.heads;
+  return given != 0 || !model.width || !model.heads || model.kv_lora_rank
+             ? given
+             : *model.width / *model.heads;
 }
 
 void check_rope(const ModelConfig& model, std::string_view family) {

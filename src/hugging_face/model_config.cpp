@@ -16,7 +16,6 @@ namespace braid {
 namespace {
 
 using nlohmann::json;
-using nlohmann::ordered_json;
 
 constexpr size_t kMaxQuotedBytes = 80;
 // The same limits as for these keys in a run file.
@@ -24,6 +23,7 @@ constexpr int64_t kMaxSize = 1 << 24;
 constexpr int64_t kMaxLayers = 4096;
 constexpr int64_t kMaxHeads = 4096;
 constexpr int64_t kMaxHeadSize = 65536;
+constexpr int64_t kMaxExperts = 512;
 
 /// Keys that do not change what a model computes from its tokens in training.
 constexpr std::array kHarmless = {"_name_or_path",
@@ -77,7 +77,9 @@ class ConfigReader {
   HfConfig read() {
     HfConfig config;
     const HfClass& type = class_of_file();
-    config.model = type.naming == HfNaming::kGpt2 ? gpt2() : llama(type);
+    config.model = type.naming == HfNaming::kGpt2       ? gpt2()
+                   : type.naming == HfNaming::kDeepseek ? deepseek(type)
+                                                        : llama(type);
     config.model.style = type.style;
     config.model.qkv_bias = type.qkv_bias;
     refuse_quantization();
@@ -147,6 +149,11 @@ class ConfigReader {
       refuse(key, value, "must be an integer from 1 to {}", maximum);
     }
     return value.get<int64_t>();
+  }
+
+  /// An integer from 0 on.
+  int64_t count(const std::string& key, int64_t maximum, int64_t otherwise) {
+    return value_of(key) == 0 ? 0 : size(key, maximum, otherwise);
   }
 
   double number(const std::string& key, double otherwise, double minimum, double maximum) {
@@ -289,6 +296,87 @@ class ConfigReader {
     return model;
   }
 
+  /// V2 has no key for the layout of rotated pairs, and V3's may have only one value here.
+  ModelSpec deepseek(const HfClass& type) {
+    ModelSpec model;
+    model.width = size("hidden_size", kMaxSize);
+    model.heads = size("num_attention_heads", kMaxHeads);
+    read_latents(model);
+    read_deepseek_experts(model, type);
+    if (model.layers.has(kMlpBlock)) {
+      model.ffn = size("intermediate_size", kMaxSize);
+    }
+    model.vocabulary = size("vocab_size", kMaxSize);
+    model.max_positions = size("max_position_embeddings", kMaxSize, type.sigmoid ? 4096 : 2048);
+    model.tied_embeddings = flag("tie_word_embeddings", false);
+    model.rope_theta = rope_theta(10000.0);
+    model.norm_epsilon = number("rms_norm_eps", 1e-6, 0, 1);
+    model.init_std = number("initializer_range", 0.02, 0, 10);
+    require_text("hidden_act", {"silu"});
+    require_flag("rope_interleave", true, true);
+    require_flag("attention_bias", false, false);
+    require_flag("mlp_bias", false, false);
+    return model;
+  }
+
+  void read_latents(ModelSpec& model) {
+    const json& kv_heads = value_of("num_key_value_heads");
+    if (!kv_heads.is_null() && kv_heads != model.heads) {
+      refuse("num_key_value_heads", kv_heads, "latent attention has one for each of {} heads",
+             model.heads);
+    }
+    value_of("head_dim");     // qk_rope_head_dim again
+    value_of("qk_head_dim");  // their sum
+    // A missing key has the default, and null means that there is no latent.
+    const bool has_latent = !root_.contains("q_lora_rank") || !value_of("q_lora_rank").is_null();
+    model.q_lora_rank = has_latent ? size("q_lora_rank", kMaxSize, 1536) : 0;
+    model.kv_lora_rank = size("kv_lora_rank", kMaxSize, 512);
+    model.qk_nope_head_dim = size("qk_nope_head_dim", kMaxHeadSize, 128);
+    model.qk_rope_head_dim = size("qk_rope_head_dim", kMaxHeadSize, 64);
+    model.v_head_dim = size("v_head_dim", kMaxHeadSize, 128);
+  }
+
+  void read_deepseek_experts(ModelSpec& model, const HfClass& type) {
+    const int64_t dense = count("first_k_dense_replace", kMaxLayers, type.sigmoid ? 3 : 0);
+    const int64_t all = size("num_hidden_layers", kMaxLayers);
+    std::vector<LayerSpec> layers(static_cast<size_t>(all),
+                                  {.mixer = &kMlaBlock, .feed_forward = &kMoeBlock});
+    std::fill_n(layers.begin(), std::min(dense, all), LayerSpec{.mixer = &kMlaBlock});
+    model.layers = LayerPattern(std::move(layers));
+    model.experts = size("n_routed_experts", kMaxSize);
+    model.experts_per_token = size("num_experts_per_tok", kMaxSize);
+    model.expert_ffn = size("moe_intermediate_size", kMaxSize);
+    model.shared_ffn =
+        size("n_shared_experts", kMaxExperts, type.sigmoid ? 1 : 2) * model.expert_ffn;
+    if (value_of("moe_layer_freq") != 1) {
+      require_none("moe_layer_freq", "braid supports only 1");
+    }
+    value_of("num_nextn_predict_layers");  // of a layer that is not read
+    value_of("ep_size");
+    read_deepseek_router(model, type);
+  }
+
+  void read_deepseek_router(ModelSpec& model, const HfClass& type) {
+    const json& method = value_of("topk_method");
+    require_text("topk_method", type.sigmoid
+                                    ? std::vector<std::string>{"noaux_tc"}
+                                    : std::vector<std::string>{"greedy", "group_limited_greedy"});
+    require_text("scoring_func", {type.sigmoid ? "sigmoid" : "softmax"});
+    if (!type.sigmoid) {
+      require_flag("norm_topk_prob", false, false);
+    }
+    model.router = {.sigmoid = type.sigmoid,
+                    .normalize = type.sigmoid && flag("norm_topk_prob", true),
+                    .scale = number("routed_scaling_factor", type.sigmoid ? 2.5 : 1.0, 0, 1000),
+                    .bias = type.sigmoid};
+    const int64_t groups = size("n_group", kMaxExperts, type.sigmoid ? 8 : 1);
+    const int64_t kept = size("topk_group", kMaxExperts, type.sigmoid ? 4 : 1);
+    if (type.sigmoid || method == "group_limited_greedy") {  // greedy ones ignore the groups
+      model.router.groups = groups;
+      model.router.kept_groups = kept;
+    }
+  }
+
   void read_experts(ModelSpec& model, const HfClass& type) {
     const bool is_mixtral = type.naming == HfNaming::kMixtral;
     model.layers = expert_layers(model.layers.size(), type);
@@ -382,89 +470,10 @@ class ConfigReader {
   std::set<std::string> known_{kHarmless.begin(), kHarmless.end()};
 };
 
-void add_experts(ordered_json& root, const ModelSpec& model) {
-  const HfClass& type = hf_class(model);
-  const bool is_mixtral = type.naming == HfNaming::kMixtral;
-  root[is_mixtral ? "num_local_experts" : "num_experts"] = model.experts;
-  root["num_experts_per_tok"] = model.experts_per_token;
-  if (type.shared_expert) {
-    root["shared_expert_intermediate_size"] = model.shared_ffn;
-  }
-  if (!is_mixtral) {
-    root["norm_topk_prob"] = model.router.normalize;
-  }
-  if (!type.some_mlps) {
-    root["intermediate_size"] = model.expert_ffn;
-    return;
-  }
-  root["moe_intermediate_size"] = model.expert_ffn;
-  root["decoder_sparse_step"] = 1;
-  root["mlp_only_layers"] = json::array();
-  for (int64_t layer = 0; layer < model.layers.size(); ++layer) {
-    if (model.layers[layer].feed_forward != &kMoeBlock) {
-      root["mlp_only_layers"].push_back(layer);
-    }
-  }
-}
-
-ordered_json llama_json(const ModelSpec& model) {
-  ordered_json root = {{"hidden_size", model.width},
-                       {"intermediate_size", model.ffn},
-                       {"num_hidden_layers", model.layers.size()},
-                       {"num_attention_heads", model.heads},
-                       {"num_key_value_heads", model.kv_heads},
-                       {"head_dim", model.head_size},
-                       {"hidden_act", "silu"},
-                       {"max_position_embeddings", std::max<int64_t>(1, model.max_positions)},
-                       {"rms_norm_eps", model.norm_epsilon},
-                       {"rope_theta", model.rope_theta},
-                       {"rope_scaling", nullptr},
-                       {"attention_dropout", 0.0}};
-  if (model.layers.has(kMoeBlock)) {
-    add_experts(root, model);
-  }
-  if (model.qkv_bias) {
-    root["use_sliding_window"] = false;
-  } else {
-    root["attention_bias"] = false;
-    root["mlp_bias"] = false;
-  }
-  return root;
-}
-
-ordered_json gpt2_json(const ModelSpec& model) {
-  return {{"n_embd", model.width},
-          {"n_inner", model.ffn},
-          {"n_layer", model.layers.size()},
-          {"n_head", model.heads},
-          {"n_positions", model.max_positions},
-          {"activation_function", "gelu_new"},
-          {"layer_norm_epsilon", model.norm_epsilon},
-          {"attn_pdrop", 0.0},
-          {"embd_pdrop", 0.0},
-          {"resid_pdrop", 0.0}};
-}
-
 }  // namespace
 
 HfConfig parse_hf_config(std::string_view text, std::string_view path) {
   return ConfigReader(text, path).read();
-}
-
-std::string print_hf_config(const ModelSpec& model, DType dtype) {
-  check(dtype == DType::kF32 || dtype == DType::kBF16, "no weights of dtype {}", dtype_name(dtype));
-  const HfClass& names = hf_class(model);
-  ordered_json root = {{"architectures", {names.architecture}}, {"model_type", names.model_type}};
-  root.update(names.naming == HfNaming::kGpt2 ? gpt2_json(model) : llama_json(model));
-  root["vocab_size"] = model.vocabulary;
-  root["tie_word_embeddings"] = model.tied_embeddings;
-  root["initializer_range"] = model.init_std;
-  root["torch_dtype"] = dtype == DType::kF32 ? "float32" : "bfloat16";
-  root["use_cache"] = true;
-  // The class defaults are the ids of other tokenizers.
-  root["bos_token_id"] = nullptr;
-  root["eos_token_id"] = nullptr;
-  return root.dump(2) + "\n";
 }
 
 }  // namespace braid

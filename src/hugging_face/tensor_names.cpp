@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/errors.h"
+#include "base/text.h"
 #include "model/blocks/block.h"
 #include "model/families.h"
 
@@ -35,6 +36,23 @@ constexpr std::array kClasses = {
             .model_type = "olmoe",
             .style = kOlmoeStyle,
             .experts = true},
+    HfClass{.architecture = "DeepseekV2ForCausalLM",
+            .model_type = "deepseek_v2",
+            .naming = HfNaming::kDeepseek,
+            .style = kLlamaStyle,
+            .experts = true,
+            .some_mlps = true,
+            .shared_expert = true,
+            .mixer = &kMlaBlock},
+    HfClass{.architecture = "DeepseekV3ForCausalLM",
+            .model_type = "deepseek_v3",
+            .naming = HfNaming::kDeepseek,
+            .style = kLlamaStyle,
+            .experts = true,
+            .some_mlps = true,
+            .shared_expert = true,
+            .mixer = &kMlaBlock,
+            .sigmoid = true},
     HfClass{"GPT2LMHeadModel", "gpt2", HfNaming::kGpt2, kGpt2Style, true},
 };
 
@@ -50,6 +68,7 @@ ModelNames names_of(HfNaming naming) {
   switch (naming) {
     case HfNaming::kLlama:
     case HfNaming::kMixtral:
+    case HfNaming::kDeepseek:
       return {"model.embed_tokens.weight", "", "model.layers", "model.norm"};
     case HfNaming::kGpt2:
       return {"transformer.wte.weight", "transformer.wpe.weight", "transformer.h",
@@ -58,52 +77,93 @@ ModelNames names_of(HfNaming naming) {
   throw_internal_error("no names of tensors");
 }
 
+LayerSpec dense_layer(const HfClass& type) {
+  return {.mixer = type.mixer};
+}
+
+LayerSpec expert_layer(const HfClass& type) {
+  return {.mixer = type.mixer, .feed_forward = &kMoeBlock};
+}
+
 bool has_layers_of(const HfClass& type, const LayerPattern& layers) {
-  const LayerSpec experts{.feed_forward = &kMoeBlock};
+  const bool has_dense = !type.experts || type.some_mlps;
   return std::ranges::all_of(layers,
                              [&](const LayerSpec& layer) {
-                               return type.experts ? layer == experts ||
-                                                         (type.some_mlps && layer == LayerSpec())
-                                                   : layer == LayerSpec();
+                               return (type.experts && layer == expert_layer(type)) ||
+                                      (has_dense && layer == dense_layer(type));
                              }) &&
          type.experts == layers.has(kMoeBlock);
 }
 
 /// "\"attention+mlp\" or \"attention+moe\"": those of the classes with this style.
 std::string layers_of_classes(const ModelStyle& style) {
-  const auto has = [&](bool experts) {
-    return std::ranges::any_of(kClasses, [&](const HfClass& each) {
-      return each.style == style && each.experts == experts;
-    });
-  };
-  const std::string dense = fmt::format("\"{}\"", layer_name({}));
-  const std::string experts = fmt::format("\"{}\"", layer_name({.feed_forward = &kMoeBlock}));
-  return has(false) && has(true) ? fmt::format("{} or {}", dense, experts)
-         : has(true)             ? experts
-                                 : dense;
+  std::vector<std::string> names;
+  for (const HfClass& each : kClasses) {
+    const std::string name =
+        fmt::format("\"{}\"", layer_name(each.experts ? expert_layer(each) : dense_layer(each)));
+    if (each.style == style && std::ranges::find(names, name) == names.end()) {
+      names.push_back(name);
+    }
+  }
+  return join(names, " or ");
 }
 
-/// The classes with experts have routers of one kind.
-void check_router(const ModelSpec& model, const HfClass& type) {
-  if (!type.experts) {
-    return;
+/// DeepSeek's classes put dense layers in front of those with experts.
+void check_order(const ModelSpec& model, const HfClass& type) {
+  const LayerPattern& layers = model.layers;
+  const auto first = std::ranges::find(layers, expert_layer(type));
+  if (std::any_of(first, layers.end(),
+                  [&](const LayerSpec& layer) { return layer == dense_layer(type); })) {
+    throw_config_error("model.pattern = \"{}\": a {} has all layers with \"mlp\" first",
+                       layers.text(), type.architecture);
   }
-  const auto require = [&](bool fits, std::string_view key, const auto& value,
-                           std::string_view only) {
-    if (!fits) {
-      throw_config_error("model.{} = {}: a {} has {} only", key, value, type.architecture, only);
-    }
-  };
-  const RouterSpec& router = model.router;
-  require(!router.sigmoid, "router_scores", "sigmoid", "softmax");
-  require(router.scale == 1.0, "router_scale", router.scale, "1");
-  require(router.groups == 1, "router_groups", router.groups, "1");
-  require(type.shared_expert || model.shared_ffn == 0, "shared_ffn", model.shared_ffn, "0");
-  require(!type.shared_expert || model.shared_ffn > 0, "shared_ffn", model.shared_ffn,
-          "a positive number");
-  require(!type.shared_expert || model.shared_gate, "shared_gate", model.shared_gate, "true");
-  require(router.normalize || type.naming != HfNaming::kMixtral, "router_normalize", false, "true");
 }
+
+/// Refuses what files of the class cannot say about a router and its experts.
+class RouterCheck {
+ public:
+  RouterCheck(const ModelSpec& model, const HfClass& type)
+      : model_(model), router_(model.router), type_(type) {}
+
+  void check() const {
+    require(router_.sigmoid == type_.sigmoid, "router_scores",
+            router_.sigmoid ? "sigmoid" : "softmax", type_.sigmoid ? "sigmoid" : "softmax");
+    require(router_.bias == type_.sigmoid, "router_bias", router_.bias,
+            type_.sigmoid ? "true" : "false");
+    check_shared_expert();
+    if (type_.naming == HfNaming::kDeepseek) {
+      return require(type_.sigmoid || !router_.normalize, "router_normalize", router_.normalize,
+                     "false");
+    }
+    require(router_.scale == 1.0, "router_scale", router_.scale, "1");
+    require(router_.groups == 1, "router_groups", router_.groups, "1");
+    require(router_.normalize || type_.naming != HfNaming::kMixtral, "router_normalize", false,
+            "true");
+  }
+
+ private:
+  void require(bool fits, std::string_view key, const auto& value, std::string_view only) const {
+    if (!fits) {
+      throw_config_error("model.{} = {}: a {} has {} only", key, value, type_.architecture, only);
+    }
+  }
+
+  void check_shared_expert() const {
+    const int64_t ffn = model_.shared_ffn;
+    require(type_.shared_expert || ffn == 0, "shared_ffn", ffn, "0");
+    require(!type_.shared_expert || ffn > 0, "shared_ffn", ffn, "a positive number");
+    const bool is_deepseek = type_.naming == HfNaming::kDeepseek;
+    require(!is_deepseek || ffn % model_.expert_ffn == 0, "shared_ffn", ffn,
+            fmt::format("multiples of model.expert_ffn = {}", model_.expert_ffn));
+    const bool has_gate = type_.shared_expert && !is_deepseek;
+    require(model_.shared_gate == has_gate, "shared_gate", model_.shared_gate,
+            has_gate ? "true" : "false");
+  }
+
+  const ModelSpec& model_;
+  const RouterSpec& router_;
+  const HfClass& type_;
+};
 
 }  // namespace
 
@@ -140,10 +200,14 @@ std::span<const HfClass> hf_classes() {
 
 const HfClass& hf_class(const ModelSpec& model) {
   const HfClass* found = nullptr;
+  int most = -1;  // properties that classes with the same layers differ in
   for (const HfClass& each : kClasses) {
-    const bool is_better = found == nullptr || each.qkv_bias == model.qkv_bias;
-    const bool fits = each.style == model.style && has_layers_of(each, model.layers);
-    found = fits && is_better ? &each : found;
+    const int equal =
+        (each.qkv_bias == model.qkv_bias ? 1 : 0) + (each.sigmoid == model.router.sigmoid ? 1 : 0);
+    if (each.style == model.style && has_layers_of(each, model.layers) && equal > most) {
+      found = &each;
+      most = equal;
+    }
   }
   if (found == nullptr) {
     throw_config_error(
@@ -151,13 +215,23 @@ const HfClass& hf_class(const ModelSpec& model) {
         "those of family \"{}\" have layers {} only",
         model.layers.text(), family_name(model.style), layers_of_classes(model.style));
   }
-  check_router(model, *found);
+  if (found->experts) {
+    RouterCheck(model, *found).check();
+  }
+  if (found->naming == HfNaming::kDeepseek) {
+    check_order(model, *found);
+  }
   return *found;
 }
 
 bool is_hf_buffer(std::string_view name) {
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
          name.ends_with(".rotary_emb.inv_freq");
+}
+
+bool is_hf_prediction_layer(const ModelSpec& model, std::string_view name) {
+  return hf_class(model).naming == HfNaming::kDeepseek &&
+         name.starts_with(fmt::format("model.layers.{}.", model.layers.size()));
 }
 
 }  // namespace braid

@@ -10,7 +10,8 @@
 
 /// Models in the format of Hugging Face transformers: a folder with config.json and safetensors.
 /// Supported: LlamaForCausalLM, Qwen2ForCausalLM, Qwen2MoeForCausalLM, Qwen3ForCausalLM,
-/// Qwen3MoeForCausalLM, MixtralForCausalLM, OlmoeForCausalLM, GPT2LMHeadModel.
+/// Qwen3MoeForCausalLM, MixtralForCausalLM, OlmoeForCausalLM, DeepseekV2ForCausalLM,
+/// DeepseekV3ForCausalLM, GPT2LMHeadModel.
 namespace braid {
 
 /// The elements of the tensor's parameter, in row order: one run per row, HfTensor::pitch apart, or
@@ -30,7 +31,9 @@ struct HfClass {
   bool qkv_bias = false;
   bool experts = false;        ///< layers have experts in place of an MLP
   bool some_mlps = false;      ///< all but those that config.json names (mlp_only_layers)
-  bool shared_expert = false;  ///< beside the experts, with a gate
+  bool shared_expert = false;  ///< beside the experts; with a gate but for DeepSeek's
+  const BlockDefinition* mixer = &kAttentionBlock;
+  bool sigmoid = false;  ///< routers have sigmoids and biases: DeepSeek-V3
 };
 std::span<const HfClass> hf_classes();
 
@@ -41,5 +44,9 @@ const HfClass& hf_class(const ModelSpec& model);
 /// Whether files of the class may hold a tensor of that name that is not a parameter: masks and
 /// frequencies stored by old versions.
 bool is_hf_buffer(std::string_view name);
+
+/// Whether it is the name of a tensor of DeepSeek-V3's layer behind the last one, which predicts a
+/// second token. braid and transformers do without it.
+bool is_hf_prediction_layer(const ModelSpec& model, std::string_view name);
 
 }  // namespace braid

@@ -1,6 +1,7 @@
 #include "model/families.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "base/errors.h"
@@ -101,6 +102,42 @@ ModelSpec olmoe() {
   return spec;
 }
 
+struct LatentShape {
+  int64_t layers, dense_layers, width, heads, q_rank, ffn, vocabulary;
+};
+
+/// DeepSeek's models have latents and heads of equal sizes, experts in all but the first layers,
+/// and for all tokens as many as `shared` experts in one.
+ModelSpec deepseek(const LatentShape& shape, const ExpertShape& experts, int64_t shared,
+                   const RouterSpec& router) {
+  std::vector<LayerSpec> layers(static_cast<size_t>(shape.layers),
+                                {.mixer = &kMlaBlock, .feed_forward = &kMoeBlock});
+  std::fill_n(layers.begin(), shape.dense_layers, LayerSpec{.mixer = &kMlaBlock});
+  return {.layers = LayerPattern(std::move(layers)),
+          .width = shape.width,
+          .heads = shape.heads,
+          .q_lora_rank = shape.q_rank,
+          .kv_lora_rank = 512,
+          .qk_nope_head_dim = 128,
+          .qk_rope_head_dim = 64,
+          .v_head_dim = 128,
+          .ffn = shape.ffn,
+          .experts = experts.experts,
+          .experts_per_token = experts.per_token,
+          .expert_ffn = experts.ffn,
+          .shared_ffn = shared * experts.ffn,
+          .router = router,
+          .vocabulary = shape.vocabulary,
+          .max_positions = 4096,
+          .norm_epsilon = 1e-6};
+}
+
+constexpr RouterSpec kDeepseekLiteRouter{.normalize = false};
+constexpr RouterSpec kDeepseekV2Router{
+    .normalize = false, .scale = 16.0, .groups = 8, .kept_groups = 3};
+constexpr RouterSpec kDeepseekV3Router{
+    .sigmoid = true, .scale = 2.5, .bias = true, .groups = 8, .kept_groups = 4};
+
 constexpr std::string_view kGpt2Paper =
     "Radford et al., Language models are unsupervised multitask learners, 2019";
 constexpr std::string_view kLlama32 = "Meta, Llama 3.2 model card, 2024";
@@ -111,6 +148,10 @@ constexpr std::string_view kQwen25 = "Qwen team, Qwen2.5 technical report, 2024,
 constexpr std::string_view kQwen3 = "Yang et al., Qwen3 technical report, 2025, tables 1 and 2";
 constexpr std::string_view kQwen2 = "Yang et al., Qwen2 technical report, 2024, table 1";
 constexpr std::string_view kMixtral = "Jiang et al., Mixtral of experts, 2024, table 1";
+constexpr std::string_view kDeepseekV2 =
+    "DeepSeek-AI, DeepSeek-V2, 2024, section 3.1.2 and appendix B";
+constexpr std::string_view kDeepseekV3 =
+    "DeepSeek-AI, DeepSeek-V3 technical report, 2024, section 4.2";
 constexpr std::string_view kOlmoe =
     "Muennighoff et al., OLMoE: open mixture-of-experts language models, 2024";
 
@@ -149,6 +190,12 @@ const std::vector<ModelPreset>& presets() {
       {"mixtral-8x22b", "Mistral AI, Mixtral 8x22B, 2024",
        mixtral({56, 6144, 48, 8, 128, 0, false}, {8, 2, 16384}, 65536)},
       {"olmoe-1b-7b", kOlmoe, olmoe()},
+      {"deepseek-v2-lite", kDeepseekV2,
+       deepseek({27, 1, 2048, 16, 0, 10944, 102400}, {64, 6, 1408}, 2, kDeepseekLiteRouter)},
+      {"deepseek-v2", kDeepseekV2,
+       deepseek({60, 1, 5120, 128, 1536, 12288, 102400}, {160, 6, 1536}, 2, kDeepseekV2Router)},
+      {"deepseek-v3", kDeepseekV3,
+       deepseek({61, 3, 7168, 128, 1536, 18432, 129280}, {256, 8, 2048}, 1, kDeepseekV3Router)},
   };
   return kPresets;
 }

@@ -12,9 +12,10 @@ namespace braid {
 
 /// How files of Hugging Face transformers name the tensors of a layer.
 enum class HfNaming : uint8_t {
-  kLlama,    ///< "self_attn.q_proj.weight", "mlp.experts.0.up_proj.weight"; Llama, Qwen, OLMoE
-  kMixtral,  ///< the same but for "block_sparse_moe.experts.0.w3.weight"
-  kGpt2,     ///< "attn.c_attn.weight"
+  kLlama,     ///< "self_attn.q_proj.weight", "mlp.experts.0.up_proj.weight"; Llama, Qwen, OLMoE
+  kMixtral,   ///< the same but for "block_sparse_moe.experts.0.w3.weight"
+  kDeepseek,  ///< Llama's but for "mlp.shared_experts.up_proj.weight"; DeepSeek
+  kGpt2,      ///< "attn.c_attn.weight"
 };
 
 /// A tensor of a Hugging Face model: rows first_row, first_row + row_stride, ... of one of our

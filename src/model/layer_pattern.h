@@ -12,6 +12,7 @@ struct BlockDefinition;  // model/blocks/block.h
 
 // Of the usual layer. All kinds: blocks/registry.h.
 extern const BlockDefinition kAttentionBlock;
+extern const BlockDefinition kMlaBlock;
 extern const BlockDefinition kMlpBlock;
 extern const BlockDefinition kMoeBlock;
 

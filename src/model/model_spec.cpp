@@ -62,6 +62,22 @@ std::string describe_experts(const ModelSpec& spec) {
                      spec.experts_per_token, shared);
 }
 
+/// ", 32 heads (8 kv) of 128"; with latents ", 16 heads of 128+64, values 128, latents of 512";
+/// empty without attention.
+std::string describe_heads(const ModelSpec& spec) {
+  if (spec.heads == 0) {
+    return "";
+  }
+  if (!spec.layers.has(kMlaBlock)) {
+    return fmt::format(", {} heads ({} kv) of {}", spec.heads, spec.kv_heads, spec.head_size);
+  }
+  const std::string queries =
+      spec.q_lora_rank > 0 ? fmt::format(" and queries of {}", spec.q_lora_rank) : "";
+  return fmt::format(", {} heads of {}+{}, values {}, latents of {}{}", spec.heads,
+                     spec.qk_nope_head_dim, spec.qk_rope_head_dim, spec.v_head_dim,
+                     spec.kv_lora_rank, queries);
+}
+
 /// "6919.16 M parameters", and for experts how many of them work on a token.
 std::string describe_parameters(const ModelSpec& spec) {
   const double all = static_cast<double>(num_parameters(spec)) * 1e-6;
@@ -77,14 +93,12 @@ std::string describe_parameters(const ModelSpec& spec) {
 std::string describe_model(const ModelSpec& spec) {
   const bool is_usual = spec.layers == LayerPattern(spec.layers.size());
   const bool has_ffn = spec.layers.has(kMlpBlock) || !spec.layers.has(kMoeBlock);
-  return fmt::format(
-      "{}: {} layers{}, width {}{}{}{}, vocabulary {}{}, {}", family_name(spec.style),
-      spec.layers.size(), is_usual ? "" : fmt::format(" ({})", spec.layers.text()), spec.width,
-      spec.heads == 0
-          ? ""
-          : fmt::format(", {} heads ({} kv) of {}", spec.heads, spec.kv_heads, spec.head_size),
-      has_ffn ? fmt::format(", ffn {}", spec.ffn) : "", describe_experts(spec), spec.vocabulary,
-      spec.tied_embeddings ? " (tied)" : "", describe_parameters(spec));
+  return fmt::format("{}: {} layers{}, width {}{}{}{}, vocabulary {}{}, {}",
+                     family_name(spec.style), spec.layers.size(),
+                     is_usual ? "" : fmt::format(" ({})", spec.layers.text()), spec.width,
+                     describe_heads(spec), has_ffn ? fmt::format(", ffn {}", spec.ffn) : "",
+                     describe_experts(spec), spec.vocabulary, spec.tied_embeddings ? " (tied)" : "",
+                     describe_parameters(spec));
 }
 
 }  // namespace braid

@@ -50,6 +50,7 @@ struct RouterSpec {
   bool sigmoid = false;     ///< scores are sigmoids of logits; otherwise a softmax over the experts
   bool normalize = true;    ///< norm_topk_prob: the weights of a token's experts sum to `scale`
   double scale = 1.0;       ///< routed_scaling_factor
+  bool bias = false;        ///< a bias per expert takes part in the choice, not in the weights
   int64_t groups = 1;       ///< n_group
   int64_t kept_groups = 1;  ///< topk_group: a token's experts are in so many groups
   bool force_balance =
@@ -62,13 +63,19 @@ struct RouterSpec {
 /// where they differ.
 struct ModelSpec {
   ModelStyle style;
-  LayerPattern layers;            ///< as many as num_hidden_layers
-  int64_t width = 0;              ///< hidden_size
-  int64_t heads = 0;              ///< num_attention_heads
-  int64_t kv_heads = 0;           ///< num_key_value_heads
-  int64_t head_size = 0;          ///< head_dim
-  int64_t ffn = 0;                ///< intermediate_size
-  int64_t experts = 0;            ///< num_experts, num_local_experts, n_routed_experts
+  LayerPattern layers;    ///< as many as num_hidden_layers
+  int64_t width = 0;      ///< hidden_size
+  int64_t heads = 0;      ///< num_attention_heads
+  int64_t kv_heads = 0;   ///< num_key_value_heads
+  int64_t head_size = 0;  ///< head_dim
+  /// Of multi-head latent attention, with their names there.
+  int64_t q_lora_rank = 0;       ///< of the latent that queries are made of; 0: of the token itself
+  int64_t kv_lora_rank = 0;      ///< of the latent that keys and values are made of
+  int64_t qk_nope_head_dim = 0;  ///< elements of a query or key head without a position
+  int64_t qk_rope_head_dim = 0;  ///< its rotated elements
+  int64_t v_head_dim = 0;        ///< elements of a value head
+  int64_t ffn = 0;               ///< intermediate_size
+  int64_t experts = 0;           ///< num_experts, num_local_experts, n_routed_experts
   int64_t experts_per_token = 0;  ///< num_experts_per_tok
   int64_t expert_ffn = 0;         ///< moe_intermediate_size: hidden features of each expert
   int64_t shared_ffn = 0;         ///< of the expert that works on all tokens; 0: there is none

@@ -58,6 +58,19 @@ void ParameterList::head_norm(std::string_view name, int64_t size) {
   vector(fmt::format("{}.weight", name), size, ParameterInit::kOnes, TensorSplit::kPartialSum);
 }
 
+void ParameterList::latent_norm(std::string_view name, int64_t size) {
+  vector(fmt::format("{}.weight", name), size, ParameterInit::kOnes, TensorSplit::kNorm);
+}
+
+void ParameterList::router_bias(std::string_view name, int64_t size) {
+  add({.name = scoped(fmt::format("{}.bias", name)),
+       .shape = {size},
+       .init = ParameterInit::kZeros,
+       .weight_decay = false,
+       .balances = true,
+       .split = TensorSplit::kNorm});
+}
+
 std::string ParameterList::scoped(std::string_view name) const {
   return fmt::format("{}.{}", unit_, name);
 }

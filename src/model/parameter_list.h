@@ -51,6 +51,12 @@ class ParameterList {
   /// Weight [size] 1, of heads: each tensor rank has all of it, and a part of its gradient.
   void head_norm(std::string_view name, int64_t size);
 
+  /// Weight [size] 1 of a norm of latents, which all tensor ranks hold.
+  void latent_norm(std::string_view name, int64_t size);
+
+  /// Bias [size] 0 of the experts of a router (Parameter::balances).
+  void router_bias(std::string_view name, int64_t size);
+
   /// 1/sqrt(blocks of the model), as in GPT-2. Matrices whose results are added to the residual
   /// stream are initialised smaller by this factor.
   double residual_scale() const { return residual_scale_; }

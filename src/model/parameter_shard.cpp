@@ -145,7 +145,11 @@ class GradientFacts {
 
  private:
   void add_partial_sum() { shard_.partial_sums.push_back({{0, elems_}, "tensor"}); }
-  void count(const IndexRange& elements) { shard_.counted.push_back(elements); }
+  void count(const IndexRange& elements) {
+    if (!parameter_.balances) {
+      shard_.counted.push_back(elements);
+    }
+  }
   void count_on_first(int64_t member, const IndexRange& elements) {
     if (member == 0) {
       count(elements);

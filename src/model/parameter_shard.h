@@ -44,7 +44,8 @@ struct ParameterShard {
   Shape local_shape;
   std::vector<PartialSum> partial_sums;
   /// Elements of the local tensor that this rank counts in the gradient norm. Over the ranks of a
-  /// tensor group, each element of the parameter is counted once, after partial sums are added up.
+  /// tensor group, each element of the parameter is counted once, after partial sums are added up;
+  /// those of a bias that balances are never counted.
   std::vector<IndexRange> counted;
 };
 

@@ -49,6 +49,9 @@ struct Parameter {
   double init_std = 0.02;
   bool weight_decay = true;      ///< matrices and embeddings decay; norms and biases do not
   bool vocabulary_rows = false;  ///< dimension 0 is the padded vocabulary
+  /// Bias of a router: balance_update changes it (ops/optimizer.h), and its main grad is no
+  /// gradient.
+  bool balances = false;
   /// Rows of a gate and an up projection alternate: gate_0, up_0, gate_1, up_1, ..., which is the
   /// column order of swiglu (ops/activation.h). A run of whole pairs is a valid shard.
   bool gate_up_rows = false;

@@ -11,6 +11,7 @@
 #include "ops/attention_step.h"
 #include "ops/blocks.h"
 #include "ops/collectives.h"
+#include "ops/columns.h"
 #include "ops/context_attention.h"
 #include "ops/context_layout.h"
 #include "ops/cross_entropy.h"
@@ -22,6 +23,7 @@
 #include "ops/head_norm.h"
 #include "ops/linear.h"
 #include "ops/linear_swiglu.h"
+#include "ops/mla_qkv.h"
 #include "ops/norm.h"
 #include "ops/offload.h"
 #include "ops/optimizer.h"
@@ -65,6 +67,10 @@ constexpr std::array kOps = {
     &kHeadNormOp,
     &kHeadNormBackwardOp,
     &kRopeOp,
+    &kMlaQkvOp,
+    &kMlaQkvBackwardOp,
+    &kTakeColumnsOp,
+    &kPutColumnsOp,
     &kAttentionOp,
     &kAttentionBackwardOp,
     &kAttentionStepOp,
@@ -90,6 +96,7 @@ constexpr std::array kOps = {
     &kRouterLinearWgradOp,
     &kRouteOp,
     &kRouteBackwardOp,
+    &kCountChoicesOp,
     &kRouterLossesOp,
     &kRouterLossesBackwardOp,
     &kCrossEntropyOp,
@@ -110,6 +117,7 @@ constexpr std::array kOps = {
     &kSumOp,
     &kClipScaleOp,
     &kAdamwOp,
+    &kBalanceUpdateOp,
     &kAllReduceOp,
     &kAllReduceMaxOp,
     &kIdentityOp,

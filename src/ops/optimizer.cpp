@@ -56,6 +56,20 @@ void check_adamw(const OpSpec& spec) {
   operands.done();
 }
 
+void check_balance_update(const OpSpec& spec) {
+  const auto attributes = attributes_of<BalanceUpdateAttributes>(spec);
+  OperandChecker operands(spec);
+  const OperandSpec& grad = operands.next("grad", Access::kRead, 1);
+  operands.require(grad.dtype == DType::kF32, "grad must be f32");
+  operands.require(attributes.rate >= 0, "rate must not be negative");
+  operands.expect("scale", Access::kRead, DType::kF32, {1});
+  operands.expect("weight", Access::kReadWrite, DType::kF32, grad.shape);
+  if (attributes.has_param) {
+    operands.expect("param", Access::kWrite, DType::kBF16, grad.shape);
+  }
+  operands.done();
+}
+
 }  // namespace
 
 std::array<float, 4> adamw_scalars(double learning_rate, double beta1, double beta2, int64_t step) {
@@ -108,6 +122,16 @@ const OpDefinition kAdamwOp{
     .kind = OpKind::kOptimizer,
     .check = check_adamw,
     .cost = elementwise_cost<15>,
+    .split = kNeverSplit,
+};
+
+const OpDefinition kBalanceUpdateOp{
+    .name = "balance_update",
+    .summary = "Moves biases of routers against the sign of their experts' surplus of tokens.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kOptimizer,
+    .check = check_balance_update,
+    .cost = elementwise_cost<2>,
     .split = kNeverSplit,
 };
 

@@ -64,9 +64,23 @@ BRAID_HOST_DEVICE constexpr uint32_t moment_rounding_bits(uint32_t grad, uint32_
   return murmur3({grad, weight, moments}, step);
 }
 
+/// balance_update: grad f32 [n], scale f32 [1], weight f32 [n] (rw), optionally param bf16 [n]
+/// (written: the weight rounded to nearest even). weight -= rate * sign(grad), where sign(0) = 0;
+/// not if scale is 0 (a skipped step). For biases of routers, whose grad is that of count_choices
+/// (router.h): an expert with more tokens than the mean is chosen less often from then on.
+struct BalanceUpdateAttributes {
+  double rate = 0.0;
+  bool has_param = false;
+  void fields(auto&& visit) {
+    visit("rate", rate);
+    visit("has_param", has_param);
+  }
+};
+
 extern const OpDefinition kSquaredNormOp;
 extern const OpDefinition kSumOp;
 extern const OpDefinition kClipScaleOp;
 extern const OpDefinition kAdamwOp;
+extern const OpDefinition kBalanceUpdateOp;
 
 }  // namespace braid

@@ -5,6 +5,7 @@
 #include "ops/attributes.h"
 #include "ops/autodiff.h"
 #include "ops/operand_checker.h"
+#include "ops/positioned_rows.h"
 
 namespace braid {
 namespace {
@@ -20,10 +21,7 @@ void check_rope(const OpSpec& spec) {
   operands.require(
       qkv.shape[1] == (attributes.heads + 2 * attributes.kv_heads) * attributes.head_size,
       "a row must hold heads + 2 kv_heads heads");
-  operands.require(attributes.sequence > 0 && qkv.shape[0] % attributes.sequence == 0,
-                   "rows must be a multiple of sequence");
-  operands.require(attributes.positions.fits(attributes.sequence),
-                   "positions must be two runs of sequence tokens that do not overlap");
+  require_positions(operands, attributes, qkv);
   operands.expect("out", Access::kWrite, qkv.dtype, qkv.shape);
   operands.done();
 }
@@ -42,45 +40,6 @@ void rope_backward(BackwardBuilder& builder, const Node& node) {
   builder.add_grad(node, qkv, d_qkv);
 }
 
-/// Rows of whole sequences; for a single sequence 1, since its rows are independent.
-int64_t rows_together(const OpSpec& spec) {
-  const int64_t sequence = attributes_of<RopeAttributes>(spec).sequence;
-  return sequence == spec.operands[0].shape[0] ? 1 : sequence;
-}
-
-void narrow(OpSpec& piece, int64_t begin, int64_t end) {
-  auto attributes = attributes_of<RopeAttributes>(piece);
-  if (attributes.sequence > end - begin) {  // a part of the only sequence
-    attributes.sequence = end - begin;
-    attributes.positions = attributes.positions.part(begin, end - begin);
-    piece.attributes = to_attributes(attributes);
-  }
-}
-
-constexpr SplitTraits kRopeSplit{
-    .dimension = SplitDimension::kRows, .unit = rows_together, .narrow = narrow};
-
-/// Runs of rows at consecutive positions.
-std::vector<RowRun> runs_of_positions(const OpSpec& spec) {
-  const auto attributes = attributes_of<RopeAttributes>(spec);
-  const TokenPositions& positions = attributes.positions;
-  std::vector<RowRun> runs;
-  for (int64_t row = 0; row < spec.operands[0].shape[0]; row += attributes.sequence) {
-    runs.push_back({.begin = row, .index = positions.of(0)});
-    if (positions.split > 0 && positions.split < attributes.sequence) {
-      runs.push_back({.begin = row + positions.split, .index = positions.of(positions.split)});
-    }
-  }
-  return runs;
-}
-
-void forget_positions(OpSpec& spec) {
-  auto attributes = attributes_of<RopeAttributes>(spec);
-  attributes.sequence = 0;
-  attributes.positions = {};
-  spec.attributes = to_attributes(attributes);
-}
-
 }  // namespace
 
 const OpDefinition kRopeOp{
@@ -92,8 +51,8 @@ const OpDefinition kRopeOp{
     .check = check_rope,
     .cost = elementwise_cost<3>,
     .backward = rope_backward,
-    .split = kRopeSplit,
-    .pieces = {.row_runs = runs_of_positions, .forget_piece = forget_positions},
+    .split = kSplitByPositions<RopeAttributes>,
+    .pieces = kPositionPieces<RopeAttributes>,
 };
 
 ValueId rope(GraphBuilder& builder, ValueId qkv, const RopeAttributes& attributes,

@@ -92,6 +92,17 @@ void check_route_backward(const OpSpec& spec) {
   operands.done();
 }
 
+void check_count_choices(const OpSpec& spec) {
+  const auto attributes = attributes_of<RouterGradAttributes>(spec);
+  OperandChecker operands(spec);
+  const OperandSpec& experts = operands.next("experts", Access::kRead, 2);
+  operands.require(experts.dtype == DType::kI32, "experts must be i32");
+  const OperandSpec& d_bias =
+      operands.next_floating("d_bias", accumulate_access(attributes.accumulate), 1);
+  operands.require(d_bias.dtype == accumulator_dtype(d_bias.dtype), "d_bias must be f32 or f64");
+  operands.done();
+}
+
 /// The operands that both ops of losses read; returns the logits.
 const OperandSpec& check_loss_inputs(OperandChecker& operands, const OpSpec& spec) {
   const auto attributes = attributes_of<RouterLossAttributes>(spec);
@@ -174,9 +185,29 @@ void router_linear_backward(BackwardBuilder& builder, const Node& node) {
       Phase::kWgrad);
 }
 
+/// The parameter behind the bias of a router, if it is one.
+std::optional<ValueId> bias_parameter(BackwardBuilder& builder, ValueId bias) {
+  if (builder.value(bias).kind == ValueKind::kActivation) {
+    bias = builder.producer_of(bias).operands[0];  // of its cast
+  }
+  return builder.value(bias).kind == ValueKind::kParam ? std::optional(bias) : std::nullopt;
+}
+
+void count_choices(BackwardBuilder& builder, const Node& node) {
+  if (const auto bias = bias_parameter(builder, node.operands[1])) {
+    builder.add_node(node, "count_choices", to_attributes(RouterGradAttributes{.accumulate = true}),
+                     std::array{Operand{node.operands[3]},
+                                Operand{builder.main_grad(*bias), Access::kReadWrite}},
+                     Phase::kWgrad);
+  }
+}
+
 void route_backward(BackwardBuilder& builder, const Node& node) {
   const auto attributes = attributes_of<RouteAttributes>(node.spec);
   const size_t at = attributes.has_bias ? 2 : 1;  // of the weights; then experts
+  if (attributes.has_bias) {
+    count_choices(builder, node);
+  }
   const std::optional<ValueId> d_weights = builder.grad_of(node.operands[at]);
   if (!d_weights) {
     return;
@@ -206,6 +237,10 @@ IntegerNeed chosen_experts(const OpSpec& spec, size_t /*operand*/) {
   return {.rule = IntegerRule::kBelow, .limit = spec.operands[0].shape[1]};
 }
 
+IntegerNeed counted_experts(const OpSpec& spec, size_t /*operand*/) {
+  return {.rule = IntegerRule::kBelow, .limit = spec.operands[1].shape[0]};
+}
+
 /// Rows of x or d_logits; every piece has the whole weight. Libraries choose kernels by the size.
 constexpr SplitTraits kProductSplit{.dimension = SplitDimension::kRows,
                                     .keeps_bits = false,
@@ -222,6 +257,17 @@ constexpr SplitTraits kRouteSplit{
     .unit = [](const OpSpec& spec) -> int64_t {
       return attributes_of<RouteAttributes>(spec).choice.forced ? 0 : 1;
     }};
+
+/// The value in its accumulator type.
+ValueId widened(GraphBuilder& builder, ValueId x, std::string_view site) {
+  const Value input = builder.value(x);
+  if (input.dtype == accumulator_dtype(input.dtype)) {
+    return x;
+  }
+  const ValueId y = builder.add_activation(site, accumulator_dtype(input.dtype), input.shape);
+  builder.add_node("cast", {}, std::array{Operand{x}, Operand{y, Access::kWrite}}, site);
+  return y;
+}
 
 }  // namespace
 
@@ -283,6 +329,17 @@ const OpDefinition kRouteBackwardOp{
     .integers = chosen_experts,
 };
 
+const OpDefinition kCountChoicesOp{
+    .name = "count_choices",
+    .summary = "Tokens that chose each expert, compared with the mean.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kRouting,
+    .check = check_count_choices,
+    .cost = elementwise_cost<1>,
+    .split = kNeverSplit,  // sums over rows
+    .integers = counted_experts,
+};
+
 const OpDefinition kRouterLossesOp{
     .name = "router_losses",
     .summary = "Losses that balance the load of experts and keep logits small.",
@@ -325,7 +382,7 @@ RouteResult route(GraphBuilder& builder, ValueId logits, std::optional<ValueId> 
       .experts = builder.add_activation(fmt::format("{}.experts", site), DType::kI32, pairs)};
   std::vector<Operand> operands{{logits}};
   if (bias) {
-    operands.push_back({*bias});
+    operands.push_back({widened(builder, *bias, fmt::format("{}.bias", site))});
   }
   operands.push_back({result.weights, Access::kWrite});
   operands.push_back({result.experts, Access::kWrite});

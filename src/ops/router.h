@@ -72,6 +72,13 @@ struct RouteAttributes {
 /// d_logits f32 [T,E]. The choice has no gradient. Attributes: RouterRule. Weights and experts are
 /// those of route for these logits.
 
+/// count_choices: experts i32 [T,K] -> d_bias f32 [E]; d_bias_e = (E c_e - T K) / gcd(E, K), c_e
+/// the tokens that chose expert e. This is what the bias of `route` has in place of a gradient: its
+/// sign says whether an expert had more tokens than the mean (optimizer.h, balance_update). It is
+/// an integer, so sums over microbatches and ranks are exact up to 2^24. With `accumulate` it is
+/// added to. Source: Wang et al., Auxiliary-loss-free load balancing strategy for
+/// mixture-of-experts, 2024.
+
 /// router_losses: logits f32 [T,E], counts f32 [E], loss_scale f32 [1] -> losses f32 [2]:
 ///   balance  loss_scale * balance * E * sum over e of f_e * (sum over tokens of p_te),
 ///            f_e = counts[e] / (sum of counts), p = softmax of the logits
@@ -104,6 +111,7 @@ extern const OpDefinition kRouterLinearDgradOp;
 extern const OpDefinition kRouterLinearWgradOp;
 extern const OpDefinition kRouteOp;
 extern const OpDefinition kRouteBackwardOp;
+extern const OpDefinition kCountChoicesOp;
 extern const OpDefinition kRouterLossesOp;
 extern const OpDefinition kRouterLossesBackwardOp;
 
@@ -113,6 +121,8 @@ struct RouteResult {
   ValueId weights;  ///< f32 [T,K]
   ValueId experts;  ///< i32 [T,K]
 };
+/// A bias of activations' type is widened first. If it is a parameter, its main grad counts
+/// choices.
 RouteResult route(GraphBuilder& builder, ValueId logits, std::optional<ValueId> bias,
                   const RouterRule& rule, std::string_view site, const ForcedChoice& choice = {});
 

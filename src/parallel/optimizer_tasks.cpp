@@ -211,7 +211,8 @@ void OptimizerTasks::update() {
     const ParameterUnit& facts = layout_.units[unit];
     const UnitRange own = units_.owned(unit);
     update_range(unit, intersect(own, {0, facts.decay_end}), options_.optimizer.weight_decay);
-    update_range(unit, intersect(own, {facts.decay_end, facts.num_elems}), 0.0);
+    update_range(unit, intersect(own, {facts.decay_end, facts.balance_begin}), 0.0);
+    balance_range(unit, intersect(own, {facts.balance_begin, facts.num_elems}));
     if (!units_.gathers_updated_weights(unit)) {
       continue;
     }
@@ -252,6 +253,28 @@ void OptimizerTasks::update_range(size_t unit, UnitRange range, double weight_de
   add_state(main_weights_[unit], DType::kF32);
   add_state(exp_avg_[unit], optimizer.moments_dtype);
   add_state(exp_avg_sq_[unit], optimizer.moments_dtype);
+  if (has_param) {
+    spec.operands.push_back(vector_spec(DType::kBF16, Access::kWrite, num_elems));
+    ranges.push_back(units_.params(unit).at(range));
+  }
+  add_op(spec, ranges, units_.label(unit, Phase::kOptimizer));
+}
+
+void OptimizerTasks::balance_range(size_t unit, UnitRange range) {
+  if (range.begin >= range.end) {
+    return;
+  }
+  const bool has_param = units_.dtype(unit) == DType::kBF16;
+  const int64_t num_elems = range.num_elems();
+  OpSpec spec{.op = std::string(kBalanceUpdateOp.name),
+              .attributes = to_attributes(BalanceUpdateAttributes{
+                  .rate = options_.optimizer.bias_update_rate, .has_param = has_param}),
+              .operands = {vector_spec(DType::kF32, Access::kRead, num_elems),
+                           vector_spec(DType::kF32, Access::kRead, 1),
+                           vector_spec(DType::kF32, Access::kReadWrite, num_elems)}};
+  std::vector<BufferRange> ranges{units_.main_grads(unit).at(range),
+                                  writer_.builder().whole(grad_scale_),
+                                  main_weights_[unit].at(range)};
   if (has_param) {
     spec.operands.push_back(vector_spec(DType::kBF16, Access::kWrite, num_elems));
     ranges.push_back(units_.params(unit).at(range));

@@ -48,6 +48,7 @@ class OptimizerTasks {
   Label clip_label(Phase phase);
   void add_op(const OpSpec& spec, std::span<const BufferRange> ranges, const Label& label);
   void update_range(size_t unit, UnitRange range, double weight_decay);
+  void balance_range(size_t unit, UnitRange range);
 
   TaskWriter& writer_;
   const ParameterLayout& layout_;

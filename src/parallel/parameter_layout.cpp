@@ -13,11 +13,20 @@ int64_t round_up(int64_t elems, int64_t multiple) {
   return (elems + multiple - 1) / multiple * multiple;
 }
 
-/// Appends slots for the unit's parameters with, or without, weight decay.
+/// How the optimizer changes a parameter.
+enum class Update : uint8_t { kDecayed, kPlain, kBalance };
+
+Update update_of(const Parameter& parameter) {
+  return parameter.balances       ? Update::kBalance
+         : parameter.weight_decay ? Update::kDecayed
+                                  : Update::kPlain;
+}
+
+/// Appends slots for the unit's parameters of that kind.
 void place(ParameterLayout& layout, ParameterUnit& unit, const std::vector<size_t>& members,
-           bool decays) {
+           Update update) {
   for (const size_t index : members) {
-    if (layout.parameters[index].weight_decay != decays) {
+    if (update_of(layout.parameters[index]) != update) {
       continue;
     }
     ParameterSlot& slot = layout.slots[index];
@@ -50,11 +59,15 @@ class LayoutBuilder {
   ParameterLayout take() {
     for (size_t index = 0; index < layout_.units.size(); ++index) {
       ParameterUnit& unit = layout_.units[index];
-      place(layout_, unit, members_[index], true);
+      place(layout_, unit, members_[index], Update::kDecayed);
       unit.decay_end = unit.num_elems;
-      place(layout_, unit, members_[index], false);
+      place(layout_, unit, members_[index], Update::kPlain);
+      unit.balance_begin = unit.num_elems;
+      place(layout_, unit, members_[index], Update::kBalance);
+      const bool balances = unit.num_elems > unit.balance_begin;
       unit.num_elems =
           round_up(unit.num_elems, kParameterAlignmentElems * layout_.domain_of(index).num_shards);
+      unit.balance_begin = balances ? unit.balance_begin : unit.num_elems;
       const ParameterUnit* const before = index > 0 ? &layout_.units[index - 1] : nullptr;
       unit.bucket = before == nullptr ? 0 : before->bucket + (begins_alike(*before, unit) ? 0 : 1);
     }
@@ -127,7 +140,9 @@ ParameterShard whole(const Parameter& parameter) {
           .rows = {},
           .local_shape = parameter.shape,
           .partial_sums = {},
-          .counted = {{0, parameter.shape.num_elems()}}};
+          .counted = parameter.balances
+                         ? std::vector<IndexRange>()
+                         : std::vector<IndexRange>{{0, parameter.shape.num_elems()}}};
 }
 
 bool has_experts(std::span<const Parameter> parameters) {

@@ -30,9 +30,10 @@ struct ParameterSlot {
 
 /// Parameters that are gathered, reduced and updated together in one flat array: those of one
 /// domain in a layer or a bucket of layers; those of which ranks gather FP8 copies have a unit of
-/// their own. Parameters with weight decay come first, then the others. Each starts at a multiple
-/// of 64 elements. Params, main weights, main grads and optimizer state use the same offsets. If
-/// state is sharded, the array length is a multiple of 64 times the number of shards of the domain.
+/// their own. Parameters with weight decay come first, then the others, then biases of routers.
+/// Each starts at a multiple of 64 elements. Params, main weights, main grads and optimizer state
+/// use the same offsets. If state is sharded, the array length is a multiple of 64 times the number
+/// of shards of the domain.
 struct ParameterUnit {
   std::string name;           ///< "layers.3"; for experts "layers.3.experts"; then ".fp8"
   size_t domain = 0;          ///< index into ParameterLayout::domains
@@ -40,9 +41,10 @@ struct ParameterUnit {
   int32_t virtual_stage = 0;  ///< virtual stage whose backward completes the unit's gradient
   int64_t bucket = 0;         ///< ascending; units that begin with the same layer share it
   std::vector<size_t> slots;  ///< indices into ParameterLayout::slots, ascending by begin
-  int64_t decay_end = 0;  ///< elements [0, decay_end) have weight decay, [decay_end, num_elems) do
-                          ///< not
-  int64_t num_elems = 0;  ///< includes alignment gaps
+  int64_t decay_end = 0;  ///< elements [0, decay_end) have weight decay, [decay_end, balance_begin)
+                          ///< do not
+  int64_t balance_begin = 0;  ///< [balance_begin, num_elems) are biases of routers
+  int64_t num_elems = 0;      ///< includes alignment gaps
 };
 
 /// The parameters of one rank: the tensor-parallel parts of the parameters of its virtual stages.

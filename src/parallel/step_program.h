@@ -21,6 +21,7 @@ struct OptimizerOptions {
   double weight_decay = 0.1;
   double max_grad_norm = 1.0;         ///< 0: no clipping
   DType moments_dtype = DType::kF32;  ///< kF32 or kBF16
+  double bias_update_rate = 0.0;      ///< of biases of routers: balance_update
 };
 
 struct TrainProgramOptions {

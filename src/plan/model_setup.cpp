@@ -80,6 +80,35 @@ void refuse_if_given(std::string_view key, const auto& given) {
   }
 }
 
+void refuse_latent_key(std::string_view key, const std::optional<int64_t>& given) {
+  if (given) {
+    throw_config_error(
+        "model.{} = {}: no layer of model.pattern has \"mla\"; remove the key, or write "
+        "\"mla+mlp\" for layers with latent attention",
+        key, *given);
+  }
+}
+
+/// The keys of latent attention with their members; `visit(name, size, given)`.
+void for_each_latent_key(auto& spec, auto& config, const auto& visit) {
+  visit("q_lora_rank", spec.q_lora_rank, config.q_lora_rank);
+  visit("kv_lora_rank", spec.kv_lora_rank, config.kv_lora_rank);
+  visit("qk_nope_head_dim", spec.qk_nope_head_dim, config.qk_nope_head_dim);
+  visit("qk_rope_head_dim", spec.qk_rope_head_dim, config.qk_rope_head_dim);
+  visit("v_head_dim", spec.v_head_dim, config.v_head_dim);
+}
+
+void set_latents(ModelSpec& spec, const ModelConfig& config) {
+  const bool has_latents = spec.layers.has(kMlaBlock);
+  for_each_latent_key(
+      spec, config, [&](std::string_view key, int64_t& size, const std::optional<int64_t>& given) {
+        if (!has_latents) {
+          return refuse_latent_key(key, given);
+        }
+        override_with(size, given);
+      });
+}
+
 void refuse_expert_keys(const ModelConfig& config) {
   refuse_if_given("experts_per_token", config.experts_per_token);
   refuse_if_given("expert_ffn", config.expert_ffn);
@@ -88,6 +117,7 @@ void refuse_expert_keys(const ModelConfig& config) {
   refuse_if_given("router_scores", config.router_scores);
   refuse_if_given("router_normalize", config.router_normalize);
   refuse_if_given("router_scale", config.router_scale);
+  refuse_if_given("router_bias", config.router_bias);
   refuse_if_given("router_groups", config.router_groups);
   refuse_if_given("router_kept_groups", config.router_kept_groups);
 }
@@ -112,6 +142,7 @@ void set_experts(ModelSpec& spec, const ModelConfig& config) {
   }
   override_with(spec.router.normalize, config.router_normalize);
   override_with(spec.router.scale, config.router_scale);
+  override_with(spec.router.bias, config.router_bias);
   override_with(spec.router.groups, config.router_groups);
   override_with(spec.router.kept_groups, config.router_kept_groups);
 }
@@ -147,6 +178,7 @@ void set_expert_keys(ModelConfig& keys, const ModelSpec& model) {
       choice_name(model.router.sigmoid ? RouterScores::kSigmoid : RouterScores::kSoftmax));
   keys.router_normalize = model.router.normalize;
   keys.router_scale = model.router.scale;
+  keys.router_bias = model.router.bias;
   keys.router_groups = model.router.groups;
   keys.router_kept_groups = model.router.kept_groups;
 }
@@ -162,6 +194,7 @@ ModelSpec resolve_model(const ModelConfig& config, int64_t sequence, int64_t tok
   set_layers(spec, config);
   require_given("layers", spec.layers.size());
   set_experts(spec, config);
+  set_latents(spec, config);
   override_with(spec.width, config.width);
   override_with(spec.heads, config.heads);
   override_with(spec.kv_heads, config.kv_heads);
@@ -199,6 +232,11 @@ ModelConfig model_keys(const ModelSpec& model) {
   keys.kv_heads = model.kv_heads;
   keys.head_size = model.head_size;
   keys.ffn = model.ffn;
+  if (model.layers.has(kMlaBlock)) {
+    for_each_latent_key(
+        model, keys,
+        [](std::string_view, const int64_t& size, std::optional<int64_t>& key) { key = size; });
+  }
   if (model.layers.has(kMoeBlock)) {
     set_expert_keys(keys, model);
   }
@@ -241,6 +279,9 @@ std::vector<std::string> changed_keys_of_preset(const ModelConfig& config) {
   compare("heads", config.heads, spec.heads);
   compare("kv_heads", config.kv_heads, spec.kv_heads);
   compare("head_size", config.head_size, spec.head_size);
+  for_each_latent_key(spec, config, [&](const char* key, int64_t preset, const auto& given) {
+    compare(key, given, preset);
+  });
   compare("ffn", config.ffn, spec.ffn);
   compare("experts", config.experts, spec.experts);
   compare("experts_per_token", config.experts_per_token, spec.experts_per_token);

@@ -122,15 +122,22 @@ std::optional<Fp8Recipe> fp8_recipe(const TrainConfig& train) {
 
 /// The losses of the model's routers, if it has any.
 RouterLosses router_losses(const RunConfig& config, const ModelSpec& model) {
+  const double rate = config.moe.bias_update_rate;
+  if (!model.router.bias && rate != MoeConfig().bias_update_rate && model.layers.has(kMoeBlock)) {
+    throw_config_error(
+        "moe.bias_update_rate = {}: routers of the model have no biases; remove the key, or set "
+        "model.router_bias = true",
+        rate);
+  }
   if (model.layers.has(kMoeBlock)) {
     return {.balance = config.moe.balance_loss, .z = config.moe.z_loss};
   }
   if (config.moe != MoeConfig()) {
     throw_config_error(
-        "moe.balance_loss = {}, moe.z_loss = {}, moe.capacity = {}, moe.on_overflow = {}, "
-        "moe.watch = {}, moe.watch_counts = {}, moe.force_balance = {}: the model has no experts; "
-        "remove these keys, or set model.experts",
-        config.moe.balance_loss, config.moe.z_loss, config.moe.capacity,
+        "moe.balance_loss = {}, moe.z_loss = {}, moe.bias_update_rate = {}, moe.capacity = {}, "
+        "moe.on_overflow = {}, moe.watch = {}, moe.watch_counts = {}, moe.force_balance = {}: the "
+        "model has no experts; remove these keys, or set model.experts",
+        config.moe.balance_loss, config.moe.z_loss, rate, config.moe.capacity,
         quote(config.moe.on_overflow), config.moe.watch, config.moe.watch_counts,
         config.moe.force_balance);
   }

@@ -89,7 +89,7 @@ HuggingFaceSource::HuggingFaceSource(const HfTensorFolder& files, const Paramete
   if (model.tied_embeddings) {
     check_tied_head(files);
   }
-  check_nothing_else(files);
+  check_nothing_else(files, model);
 }
 
 HuggingFaceSource::Part HuggingFaceSource::checked(const HfTensorFolder& files,
@@ -125,7 +125,8 @@ void HuggingFaceSource::check_tied_head(const HfTensorFolder& files) const {
   }
 }
 
-void HuggingFaceSource::check_nothing_else(const HfTensorFolder& files) const {
+void HuggingFaceSource::check_nothing_else(const HfTensorFolder& files,
+                                           const ModelSpec& model) const {
   std::set<std::string_view> known = {kHead};
   for (const auto& [parameter, parts] : parts_) {
     for (const Part& part : parts) {
@@ -133,7 +134,7 @@ void HuggingFaceSource::check_nothing_else(const HfTensorFolder& files) const {
     }
   }
   for (const std::string& name : files.names()) {
-    if (!known.contains(name) && !is_hf_buffer(name)) {
+    if (!known.contains(name) && !is_hf_buffer(name) && !is_hf_prediction_layer(model, name)) {
       refuse(*files.find(name), "the model that config.json describes has no such tensor");
     }
   }

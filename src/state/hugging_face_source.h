@@ -33,7 +33,7 @@ class HuggingFaceSource final : public StateSource {
 
   Part checked(const HfTensorFolder& files, HfTensor tensor) const;
   void check_tied_head(const HfTensorFolder& files) const;
-  void check_nothing_else(const HfTensorFolder& files) const;
+  void check_nothing_else(const HfTensorFolder& files, const ModelSpec& model) const;
   void fill(const Parameter& parameter, int64_t first, std::span<float> values) const;
 
   const ParameterLayout& layout_;

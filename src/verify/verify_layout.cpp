@@ -109,10 +109,20 @@ void shrink_experts(ModelConfig& small, const ModelSpec& model, int64_t tensor_r
   small.shared_gate = model.shared_gate;
   small.router_normalize = model.router.normalize;
   small.router_scale = model.router.scale;
+  small.router_bias = model.router.bias;
   small.router_groups = model.router.groups;
   small.router_kept_groups = model.router.kept_groups;
   small.router_scores = std::string(
       choice_name(model.router.sigmoid ? RouterScores::kSigmoid : RouterScores::kSoftmax));
+}
+
+/// Sizes that differ from each other.
+void shrink_latents(ModelConfig& small, const ModelSpec& model) {
+  small.q_lora_rank = model.q_lora_rank > 0 ? 10 : 0;
+  small.kv_lora_rank = 6;
+  small.qk_nope_head_dim = 3;
+  small.qk_rope_head_dim = 2;
+  small.v_head_dim = 4;
 }
 
 }  // namespace
@@ -127,9 +137,12 @@ RunConfig shrunken(const RunConfig& config) {
   small.model = with_layers(small.model, model.layers);
   small.model.heads = model.heads;
   small.model.kv_heads = model.kv_heads;
-  small.model.head_size = 4;
+  small.model.head_size = model.head_size > 0 ? 4 : 0;
   small.model.width = 24;
   small.model.ffn = 4 * parallel.tensor;
+  if (model.layers.has(kMlaBlock)) {
+    shrink_latents(small.model, model);
+  }
   if (model.layers.has(kMoeBlock)) {
     shrink_experts(small.model, model, parallel.tensor);
   }

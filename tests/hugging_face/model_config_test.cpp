@@ -131,6 +131,75 @@ TEST(HfConfig, ReadsModelsWithExperts) {
               ElementsAre("output_router_logits = false", "router_aux_loss_coef = 0.02"));
 }
 
+// As published, but for "rope_scaling", a few keys about tokens, and those of the remote code.
+constexpr const char* kDeepseekV2 = R"({
+  "architectures": ["DeepseekV2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+  "aux_loss_alpha": 0.001, "bos_token_id": 100000, "eos_token_id": 100001,
+  "first_k_dense_replace": 1, "hidden_act": "silu", "hidden_size": 5120,
+  "initializer_range": 0.02, "intermediate_size": 12288, "kv_lora_rank": 512,
+  "max_position_embeddings": 4096, "model_type": "deepseek_v2", "moe_intermediate_size": 1536,
+  "moe_layer_freq": 1, "n_group": 8, "n_routed_experts": 160, "n_shared_experts": 2,
+  "norm_topk_prob": false, "num_attention_heads": 128, "num_experts_per_tok": 6,
+  "num_hidden_layers": 60, "num_key_value_heads": 128, "pretraining_tp": 1, "q_lora_rank": 1536,
+  "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "rms_norm_eps": 1e-06, "rope_scaling": null,
+  "rope_theta": 10000, "routed_scaling_factor": 16.0, "scoring_func": "softmax", "seq_aux": true,
+  "tie_word_embeddings": false, "topk_group": 3, "topk_method": "group_limited_greedy",
+  "torch_dtype": "bfloat16", "transformers_version": "4.39.3", "use_cache": true,
+  "v_head_dim": 128, "vocab_size": 102400})";
+constexpr const char* kDeepseekV3 = R"({
+  "architectures": ["DeepseekV3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+  "bos_token_id": 0, "eos_token_id": 1, "ep_size": 1, "first_k_dense_replace": 3,
+  "hidden_act": "silu", "hidden_size": 7168, "initializer_range": 0.02,
+  "intermediate_size": 18432, "kv_lora_rank": 512, "max_position_embeddings": 4096,
+  "model_type": "deepseek_v3", "moe_intermediate_size": 2048, "moe_layer_freq": 1, "n_group": 8,
+  "n_routed_experts": 256, "n_shared_experts": 1, "norm_topk_prob": true,
+  "num_attention_heads": 128, "num_experts_per_tok": 8, "num_hidden_layers": 61,
+  "num_key_value_heads": 128, "num_nextn_predict_layers": 1, "q_lora_rank": 1536,
+  "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "rms_norm_eps": 1e-06, "rope_scaling": null,
+  "rope_theta": 10000, "routed_scaling_factor": 2.5, "scoring_func": "sigmoid",
+  "tie_word_embeddings": false, "topk_group": 4, "topk_method": "noaux_tc",
+  "torch_dtype": "bfloat16", "transformers_version": "4.33.1", "use_cache": true,
+  "v_head_dim": 128, "vocab_size": 129280})";
+
+TEST(HfConfig, ReadsModelsWithLatents) {
+  const HfConfig v2 = parse(kDeepseekV2);
+  EXPECT_EQ(v2.model, find_preset("deepseek-v2").spec);
+  EXPECT_THAT(v2.ignored, ElementsAre("aux_loss_alpha = 0.001", "seq_aux = true"));
+  const HfConfig v3 = parse(kDeepseekV3);
+  EXPECT_EQ(v3.model, find_preset("deepseek-v3").spec);
+  EXPECT_THAT(v3.ignored, IsEmpty());
+  const HfConfig direct =
+      parse(replaced(kDeepseekV2, "\"q_lora_rank\": 1536", "\"q_lora_rank\": null"));
+  EXPECT_EQ(direct.model.q_lora_rank, 0);
+  // Greedy routers do not look at groups.
+  const HfConfig greedy = parse(replaced(kDeepseekV2, "group_limited_greedy", "greedy"));
+  EXPECT_EQ(greedy.model.router, (RouterSpec{.normalize = false, .scale = 16.0}));
+}
+
+TEST(HfConfig, RefusesWhatDeepseekModelsDoNot) {
+  const auto changed = [](const char* text, const std::string& key, const std::string& from,
+                          const std::string& to) {
+    return fault_of(
+        replaced(text, fmt::format("\"{}\": {}", key, from), fmt::format("\"{}\": {}", key, to)));
+  };
+  EXPECT_THAT(changed(kDeepseekV3, "rope_scaling", "null", R"({"type": "yarn", "factor": 40})"),
+              HasSubstr("braid computes rotary embeddings without scaling only"));
+  EXPECT_THAT(changed(kDeepseekV3, "topk_method", "\"noaux_tc\"", "\"greedy\""),
+              HasSubstr("topk_method = \"greedy\": braid computes noaux_tc only"));
+  EXPECT_THAT(changed(kDeepseekV2, "scoring_func", "\"softmax\"", "\"sigmoid\""),
+              HasSubstr("scoring_func = \"sigmoid\": braid computes softmax only"));
+  EXPECT_THAT(changed(kDeepseekV2, "norm_topk_prob", "false", "true"),
+              HasSubstr("braid supports only norm_topk_prob = false"));
+  EXPECT_THAT(changed(kDeepseekV2, "moe_layer_freq", "1", "2"),
+              HasSubstr("moe_layer_freq = 2: braid supports only 1"));
+  EXPECT_THAT(changed(kDeepseekV2, "num_key_value_heads", "128", "8"),
+              HasSubstr("num_key_value_heads = 8: latent attention has one for each of 128 heads"));
+  EXPECT_THAT(changed(kDeepseekV2, "rms_norm_eps", "1e-06", "1e-05"),
+              HasSubstr("model.norm_epsilon = 1e-05: norms of latents have 1e-06"));
+  EXPECT_THAT(fault_of(with(kDeepseekV3, R"("rope_interleave": false)")),
+              HasSubstr("braid supports only rope_interleave = true"));
+}
+
 TEST(HfConfig, LayersWithoutExpertsAreNamed) {
   const std::string some =
       replaced(kQwen3Moe, "\"mlp_only_layers\": []", "\"mlp_only_layers\": [0, 5], \"num_x\": 0");
@@ -207,7 +276,7 @@ TEST(HfConfig, RefusesOtherModels) {
   EXPECT_EQ(
       fault_of(replaced(kTinyLlama, "\"llama\"", "\"mamba\"")),
       "'m/config.json': model_type = \"mamba\": only llama, qwen2, qwen3, qwen2_moe, qwen3_moe, "
-      "mixtral, olmoe, gpt2 can be imported");
+      "mixtral, olmoe, deepseek_v2, deepseek_v3, gpt2 can be imported");
   EXPECT_THAT(fault_of("{}"), HasSubstr("model_type = null"));
   EXPECT_EQ(fault_of(replaced(kGpt2, "GPT2LMHeadModel", "GPT2DoubleHeadsModel")),
             "'m/config.json': architectures = [\"GPT2DoubleHeadsModel\"]: braid imports only "

@@ -93,10 +93,35 @@ TEST(HfTensors, ExpertsHaveTheirNamesAndShapes) {
                             "model.layers.15.mlp.experts.63.down_proj.weight [2048,1024]"}));
 }
 
+TEST(HfTensors, DeepseekHasItsNamesAndShapes) {
+  const std::vector<std::string> lite = listed("deepseek-v2-lite");
+  EXPECT_EQ(lite.size(), 5291u);
+  EXPECT_THAT(lite,
+              IsSupersetOf({"model.layers.0.mlp.gate_proj.weight [10944,2048]",
+                            "model.layers.0.self_attn.q_proj.weight [3072,2048]",
+                            "model.layers.26.self_attn.kv_a_proj_with_mqa.weight [576,2048]",
+                            "model.layers.26.self_attn.kv_a_layernorm.weight [512]",
+                            "model.layers.26.self_attn.kv_b_proj.weight [4096,512]",
+                            "model.layers.26.self_attn.o_proj.weight [2048,2048]",
+                            "model.layers.26.mlp.experts.63.down_proj.weight [2048,1408]",
+                            "model.layers.26.mlp.shared_experts.up_proj.weight [2816,2048]"}));
+  EXPECT_THAT(listed("deepseek-v3"),
+              IsSupersetOf({"model.layers.2.mlp.down_proj.weight [7168,18432]",
+                            "model.layers.60.self_attn.q_a_proj.weight [1536,7168]",
+                            "model.layers.60.self_attn.q_a_layernorm.weight [1536]",
+                            "model.layers.60.self_attn.q_b_proj.weight [24576,1536]",
+                            "model.layers.60.self_attn.kv_b_proj.weight [32768,512]",
+                            "model.layers.60.mlp.gate.weight [256,7168]",
+                            "model.layers.60.mlp.gate.e_score_correction_bias [256]",
+                            "model.layers.60.mlp.shared_experts.down_proj.weight [7168,2048]"}));
+}
+
 TEST(HfTensors, CoverEveryParameterOnce) {
   for (const ModelPreset& preset : model_presets()) {
+    ModelSpec spec = preset.spec;
+    spec.layers = spec.layers.sample(3);
     std::map<std::string, std::vector<int>> rows;  // how often each row is in a tensor
-    for (const HfTensor& tensor : hf_tensors(preset.spec)) {
+    for (const HfTensor& tensor : hf_tensors(spec)) {
       std::vector<int>& counts = rows[tensor.parameter];
       const int64_t last = tensor.first_row + (tensor.num_rows() - 1) * tensor.row_stride;
       counts.resize(std::max(counts.size(), static_cast<size_t>(last + 1)));
@@ -104,11 +129,10 @@ TEST(HfTensors, CoverEveryParameterOnce) {
         ++counts[static_cast<size_t>(row)];
       }
     }
-    const std::vector<Parameter> parameters = model_parameters(preset.spec);
+    const std::vector<Parameter> parameters = model_parameters(spec);
     EXPECT_EQ(rows.size(), parameters.size());
     for (const Parameter& parameter : parameters) {
-      const int64_t expected =
-          parameter.vocabulary_rows ? preset.spec.vocabulary : parameter.shape[0];
+      const int64_t expected = parameter.vocabulary_rows ? spec.vocabulary : parameter.shape[0];
       EXPECT_EQ(rows[parameter.name], std::vector<int>(static_cast<size_t>(expected), 1))
           << preset.name << " " << parameter.name;
     }
@@ -149,7 +173,8 @@ TEST(HfTensors, RefuseModelsWithoutAClass) {
   EXPECT_EQ(
       message_of<ConfigError>([&] { hf_tensors(model); }),
       "model.pattern = \"attention mlp\": Hugging Face has no class that braid knows for such a "
-      "model; those of family \"llama\" have layers \"attention+mlp\" or \"attention+moe\" only");
+      "model; those of family \"llama\" have layers \"attention+mlp\" or \"attention+moe\" or "
+      "\"mla+moe\" only");
   model = find_preset("mixtral-8x7b").spec;
   model.shared_ffn = 64;
   EXPECT_EQ(message_of<ConfigError>([&] { hf_tensors(model); }),
@@ -161,6 +186,38 @@ TEST(HfTensors, RefuseModelsWithoutAClass) {
   model.shared_ffn = 0;
   EXPECT_EQ(message_of<ConfigError>([&] { hf_tensors(model); }),
             "model.shared_ffn = 0: a Qwen2MoeForCausalLM has a positive number only");
+}
+
+TEST(HfTensors, RefuseWhatDeepseekHasNot) {
+  const auto fault_of = [](const std::string& preset, const auto& change) {
+    ModelSpec model = find_preset(preset).spec;
+    change(model);
+    return message_of<ConfigError>([&] { hf_tensors(model); });
+  };
+  EXPECT_EQ(fault_of("deepseek-v3", [](ModelSpec& m) { m.router.bias = false; }),
+            "model.router_bias = false: a DeepseekV3ForCausalLM has true only");
+  EXPECT_EQ(fault_of("deepseek-v2", [](ModelSpec& m) { m.router.normalize = true; }),
+            "model.router_normalize = true: a DeepseekV2ForCausalLM has false only");
+  EXPECT_EQ(fault_of("deepseek-v2", [](ModelSpec& m) { m.shared_ffn = 1000; }),
+            "model.shared_ffn = 1000: a DeepseekV2ForCausalLM has multiples of model.expert_ffn = "
+            "1536 only");
+  EXPECT_EQ(fault_of("deepseek-v2", [](ModelSpec& m) { m.shared_gate = true; }),
+            "model.shared_gate = true: a DeepseekV2ForCausalLM has false only");
+  EXPECT_EQ(
+      fault_of("deepseek-v2",
+               [](ModelSpec& m) { m.layers = LayerPattern::parse("mla+moe mla+mlp"); }),
+      "model.pattern = \"mla+moe mla+mlp\": a DeepseekV2ForCausalLM has all layers with \"mlp\" "
+      "first");
+  EXPECT_THAT(fault_of("deepseek-v2", [](ModelSpec& m) { m.norm_epsilon = 1e-5; }),
+              HasSubstr("model.norm_epsilon = 1e-05: norms of latents have 1e-06"));
+}
+
+TEST(IsHfPredictionLayer, IsBehindTheLastOne) {
+  const ModelSpec v3 = find_preset("deepseek-v3").spec;
+  EXPECT_TRUE(is_hf_prediction_layer(v3, "model.layers.61.eh_proj.weight"));
+  EXPECT_FALSE(is_hf_prediction_layer(v3, "model.layers.6.eh_proj.weight"));
+  EXPECT_FALSE(
+      is_hf_prediction_layer(find_preset("llama-8b").spec, "model.layers.32.eh_proj.weight"));
 }
 
 TEST(IsHfBuffer, KnowsMasksAndFrequencies) {

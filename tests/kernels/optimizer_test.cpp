@@ -305,5 +305,29 @@ TEST(AdamwWithBf16Moments, ZeroStaysZeroAndNanIsSeen) {
   EXPECT_EQ(infinite.values(5), std::vector<double>(kCount, kInfinity));
 }
 
+KernelCase balance_case(double scale) {
+  KernelCase kernel({"balance_update",
+                     to_attributes(BalanceUpdateAttributes{.rate = 0.125, .has_param = true}),
+                     {read(DType::kF32, {4}), read(DType::kF32, {1}), read_write(DType::kF32, {4}),
+                      write(DType::kBF16, {4})}});
+  kernel.set(0, {0, -4, 1e-30, -1e30});
+  kernel.set(1, {scale});
+  kernel.set(2, {0.5, 0.5, 0.5, 1 + 0x1p-10});
+  kernel.run();
+  return kernel;
+}
+
+TEST(BalanceUpdate, MovesAgainstTheSignByTheRate) {
+  const KernelCase kernel = balance_case(0.25);
+  EXPECT_EQ(kernel.values(2), (std::vector<double>{0.5, 0.625, 0.375, 1.125 + 0x1p-10}));
+  EXPECT_EQ(kernel.values(3), (std::vector<double>{0.5, 0.625, 0.375, 1.125}));
+}
+
+TEST(BalanceUpdate, KeepsBiasesInASkippedStep) {
+  const KernelCase kernel = balance_case(0.0);
+  EXPECT_EQ(kernel.values(2), (std::vector<double>{0.5, 0.5, 0.5, 1 + 0x1p-10}));
+  EXPECT_EQ(kernel.values(3), (std::vector<double>{0.5, 0.5, 0.5, 1.0}));
+}
+
 }  // namespace
 }  // namespace braid

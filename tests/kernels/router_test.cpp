@@ -357,5 +357,29 @@ TEST(Route, WorkersDoNotChangeResults) {
   });
 }
 
+KernelCase count_case(DType dtype, const Shape& chosen, int64_t experts, bool accumulate) {
+  OperandSpec d_bias = write(dtype, {experts});
+  d_bias.access = accumulate ? Access::kReadWrite : Access::kWrite;
+  return KernelCase({"count_choices",
+                     to_attributes(RouterGradAttributes{.accumulate = accumulate}),
+                     {read(DType::kI32, chosen), d_bias}});
+}
+
+// 10 tokens choose two of four experts each: 5, 3, 9, 3 times. The mean is 5, gcd(4, 2) = 2.
+TEST(CountChoices, ComparesWithTheMean) {
+  const std::vector<double> chosen{2, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 1, 2, 1, 2, 1, 2, 3, 3, 3};
+  for (const DType dtype : {DType::kF32, DType::kF64}) {
+    KernelCase first = count_case(dtype, {10, 2}, 4, false);
+    KernelCase more = count_case(dtype, {10, 2}, 4, true);
+    first.set(0, chosen);
+    more.set(0, chosen);
+    more.set(1, {1, 2, 3, 4});
+    first.run();
+    more.run(2);
+    EXPECT_EQ(first.values(1), (std::vector<double>{0, -4, 8, -4}));
+    EXPECT_EQ(more.values(1), (std::vector<double>{1, -2, 11, 0}));
+  }
+}
+
 }  // namespace
 }  // namespace braid

@@ -46,7 +46,7 @@ TEST(LayerPattern, NamesWithRepetitionsAreLayersInOrder) {
 TEST(LayerPattern, WhatIsNoPatternIsRefused) {
   EXPECT_EQ(refusal("attention+mlp mamba2"),
             "model.pattern = \"attention+mlp mamba2\": \"mamba2\" is no block that braid has here; "
-            "a layer is a mixer (attention), a feed-forward (mlp, moe), or both as "
+            "a layer is a mixer (attention, mla), a feed-forward (mlp, moe), or both as "
             "\"MIXER+FEED_FORWARD\"");
   EXPECT_THAT(refusal("moe+mlp"), HasSubstr("\"moe\" is no block that braid has here"));
   EXPECT_THAT(refusal("mlp+attention"), HasSubstr("\"mlp\" is no block that braid has here"));

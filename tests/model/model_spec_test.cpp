@@ -21,7 +21,8 @@ struct PublishedCount {
 class PresetCount : public testing::TestWithParam<PublishedCount> {};
 
 // Numbers of parameters as the published checkpoints have them; that of qwen2-57b-a14b is computed
-// from its published sizes.
+// from its published sizes. Those of deepseek-v3 are without the layer that predicts a second
+// token.
 TEST_P(PresetCount, EqualsThePublishedModel) {
   EXPECT_EQ(num_parameters(find_preset(GetParam().preset).spec), GetParam().parameters);
 }
@@ -43,7 +44,9 @@ INSTANTIATE_TEST_SUITE_P(
         PublishedCount{"qwen3-235b-a22b", 235093634560},
         PublishedCount{"qwen1.5-moe-a2.7b", 14315784192},
         PublishedCount{"qwen2-57b-a14b", 57408658944}, PublishedCount{"mixtral-8x7b", 46702792704},
-        PublishedCount{"mixtral-8x22b", 140620634112}, PublishedCount{"olmoe-1b-7b", 6919161856}),
+        PublishedCount{"mixtral-8x22b", 140620634112}, PublishedCount{"olmoe-1b-7b", 6919161856},
+        PublishedCount{"deepseek-v2-lite", 15706484224},
+        PublishedCount{"deepseek-v2", 235741434880}, PublishedCount{"deepseek-v3", 671026419200}),
     [](const auto& test) {
       std::string name = test.param.preset;
       for (char& c : name) {
@@ -53,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 TEST(ModelSpec, EveryPresetIsCounted) {
-  EXPECT_EQ(model_presets().size(), 28u);
+  EXPECT_EQ(model_presets().size(), 31u);
   for (const ModelPreset& preset : model_presets()) {
     EXPECT_NO_THROW(check_model(preset.spec)) << preset.name;
   }

@@ -8,6 +8,7 @@
 #include "ops/attention.h"
 #include "ops/attention_step.h"
 #include "ops/collectives.h"
+#include "ops/columns.h"
 #include "ops/context_attention.h"
 #include "ops/context_layout.h"
 #include "ops/cross_entropy.h"
@@ -18,6 +19,7 @@
 #include "ops/grouped_linear.h"
 #include "ops/head_norm.h"
 #include "ops/linear.h"
+#include "ops/mla_qkv.h"
 #include "ops/norm.h"
 #include "ops/operand_checker.h"
 #include "ops/optimizer.h"
@@ -56,6 +58,7 @@ class DeclaredForms {
     add_head_norm();
     add_router();
     add_attention();
+    add_latent_attention();
     add_attention_steps();
     add_context_layout();
     add_activation();
@@ -390,6 +393,13 @@ class DeclaredForms {
              write(wide_, logits.shape)}},
            {"logits", "weights", "experts", "d_weights", "d_logits"}});
     }
+    for (const bool accumulate : {false, true}) {
+      add({{"count_choices",
+            to_attributes(RouterGradAttributes{.accumulate = accumulate}),
+            {read(DType::kI32, choice), grad(accumulate, {kOut})}},
+           {"experts", "d_bias"},
+           {{0, 0}, {0, 1}, {1, 0}}});
+    }
   }
 
   void add_attention() {
@@ -415,6 +425,27 @@ class DeclaredForms {
           {read(data_, qkv), read(data_, out), read(wide_, lse), read(data_, out),
            write(data_, qkv)}},
          {"qkv", "out", "lse", "d_out", "d_qkv"}});
+  }
+
+  void add_latent_attention() {
+    const OperandSpec qkv = write(data_, {kRows, 3 * 2 * 11});
+    const std::vector<Attribute> attributes = to_attributes(MlaAttributes{
+        .heads = 2, .plain = 3, .rotated = 4, .value = 5, .head_size = 11, .sequence = kSequence});
+    const Shape q{kRows, 14};
+    const Shape kv{kRows, 16};
+    const Shape k_rope{kRows, 4};
+    add({{"mla_qkv", attributes, {read(data_, q), read(data_, kv), read(data_, k_rope), qkv}},
+         {"q", "kv", "k_rope", "qkv"}});
+    add({{"mla_qkv_backward",
+          attributes,
+          {read(data_, qkv.shape), write(data_, q), write(data_, kv), write(data_, k_rope)}},
+         {"d_qkv", "d_q", "d_kv", "d_k_rope"}});
+    const std::vector<Attribute> columns =
+        to_attributes(ColumnsAttributes{.runs = 3, .width = 5, .begin = 1, .size = 2});
+    add({{"take_columns", columns, {read(data_, {kRows, 15}), write(data_, {kRows, 6})}},
+         {"x", "y"}});
+    add({{"put_columns", columns, {read(data_, {kRows, 6}), write(data_, {kRows, 15})}},
+         {"dy", "dx"}});
   }
 
   void add_attention_steps() {
@@ -685,6 +716,18 @@ class DeclaredForms {
   void add_optimizer() {
     const OperandSpec one = read(DType::kF32, {1});
     const OperandSpec state = read_write(DType::kF32, {kWidth});
+    for (const bool has_param : {false, true}) {
+      DeclaredForm form{
+          {"balance_update",
+           to_attributes(BalanceUpdateAttributes{.rate = 0.5, .has_param = has_param}),
+           {read(DType::kF32, {kWidth}), one, state}},
+          {"grad", "scale", "weight"}};
+      if (has_param) {
+        form.spec.operands.push_back(write(DType::kBF16, {kWidth}));
+        form.names.emplace_back("param");
+      }
+      add(std::move(form));
+    }
     add({{"squared_norm", {}, {read(data_, {kWidth}), write(DType::kF64, {1})}},
          {"x", "partial"},
          {{0, 0}}});

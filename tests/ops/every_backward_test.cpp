@@ -8,6 +8,7 @@
 #include "ops/attention_step.h"
 #include "ops/attributes.h"
 #include "ops/collectives.h"
+#include "ops/columns.h"
 #include "ops/context_attention.h"
 #include "ops/context_layout.h"
 #include "ops/elementwise.h"
@@ -17,6 +18,7 @@
 #include "ops/forward_graph.h"
 #include "ops/grouped_linear.h"
 #include "ops/head_norm.h"
+#include "ops/mla_qkv.h"
 #include "ops/norm.h"
 #include "ops/op.h"
 #include "ops/rope.h"
@@ -62,7 +64,7 @@ void add_router(Forward& forward, ValueId x) {
       {.name = "counts", .dtype = DType::kF32, .shape = {6}, .kind = ValueKind::kInput});
   router_losses(b, {.logits = logits, .counts = counts, .loss_scale = scale},
                 {.balance = 0.01, .z = 0.001}, "router_losses");
-  const RouteResult choice = route(b, logits, wide_value("router_bias", 6, ValueKind::kInput),
+  const RouteResult choice = route(b, logits, forward.param("router_bias", {6}),
                                    {.per_token = 2, .sigmoid = true}, "route");
   cross_entropy(b, choice.weights, forward.tokens("labels"), scale,
                 wide_value("routed_loss", 1, ValueKind::kOutput), 2, "routed_loss");
@@ -101,6 +103,17 @@ ValueId through_experts(Forward& forward, ValueId x) {
   return sum_rows(b, y, rows, "summed");
 }
 
+/// Latent attention whose parts are columns of x, of 12.
+ValueId through_latents(GraphBuilder& b, ValueId x) {
+  const auto columns = [&](int64_t begin, int64_t size, const char* site) {
+    return take_columns(b, x, {.width = 12, .begin = begin, .size = size}, site);
+  };
+  return mla_qkv(
+      b, {.q = columns(0, 6, "q"), .kv = columns(4, 8, "kv"), .k_rope = columns(2, 2, "k_rope")},
+      {.heads = 2, .plain = 1, .rotated = 2, .value = 3, .head_size = 4, .sequence = kSequence},
+      "latents");
+}
+
 /// A graph with every op that models are made of: both families' blocks one after the other.
 void build_every_op(Forward& forward) {
   GraphBuilder& b = forward.builder();
@@ -117,9 +130,11 @@ void build_every_op(Forward& forward) {
       {.heads = 2, .kv_heads = 2, .head_size = 4}, "head_norm");
   y = rope(b, y, heads, "rope");
   const ValueId qkv = y;
-  y = attention(
-      b, y, {.heads = 2, .kv_heads = 2, .head_size = 4, .sequence = kSequence, .scale = 0}, "core");
+  const AttentionAttributes core{
+      .heads = 2, .kv_heads = 2, .head_size = 4, .sequence = kSequence, .scale = 0};
+  y = attention(b, y, core, "core");
   y = add(b, y, over_context_ranks(b, qkv), "attentions");
+  y = add(b, y, attention(b, through_latents(b, x), core, "latent_core"), "with_latents");
   y = linear(b, y, forward.param("proj", {12, 8}), std::nullopt, "proj");
   AddNormResult sum = add_rmsnorm(b, y, x, norm_weight("n2"), 1e-5, "norm2");
   y = swiglu(b, linear(b, sum.normed, forward.param("fc1", {16, 12}), std::nullopt, "fc1"),
@@ -151,7 +166,8 @@ TEST(EveryBackward, EmitsNodesThatTheirOpsAccept) {
       const bool has_backward =
           op->backward != nullptr || op == &kCrossEntropyPartialOp ||  // cross_entropy_merge's
           op == &kAttentionStepOp || op == &kPackKvOp ||               // attention_finish's
-          op == &kSortRowsOp;                                          // its results are integers
+          op == &kSortRowsOp ||                                        // its results are integers
+          (op == &kCastOp && dtype == DType::kBF16);  // of a bias, whose main grad counts choices
       EXPECT_EQ(has_backward, used.contains(std::string(op->name)))
           << op->name << ": add it to build_every_op if it has a backward";
     }

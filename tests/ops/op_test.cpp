@@ -110,13 +110,14 @@ TEST(DeclaredForm, WithOtherDtypeIsRefused) {
 }
 
 TEST(DeclaredForm, OfIntegersIsRefusedUnlessBytesAreJustMoved) {
-  const std::string_view any_dtype[] = {"copy",         "fill",        "sum",        "clip_scale",
-                                        "adamw",        "identity",    "offload",    "reload",
-                                        "undefine",     "await",       "broadcast",  "send",
-                                        "recv",         "ring_shift",  "all_gather", "all_to_all",
-                                        "join_columns", "join_blocks", "sort_rows"};
-  const std::string_view only_accumulators[] = {"cross_entropy_merge", "route", "route_backward",
-                                                "router_losses", "router_losses_backward"};
+  const std::string_view any_dtype[] = {
+      "copy",       "fill",         "sum",         "clip_scale", "adamw",
+      "identity",   "offload",      "reload",      "undefine",   "await",
+      "broadcast",  "send",         "recv",        "ring_shift", "all_gather",
+      "all_to_all", "join_columns", "join_blocks", "sort_rows",  "balance_update"};
+  const std::string_view only_accumulators[] = {"cross_entropy_merge", "route",
+                                                "route_backward",      "count_choices",
+                                                "router_losses",       "router_losses_backward"};
   const DeclaredForms integers(DType::kI32);
   for (const DeclaredForm& form : integers.list()) {
     const bool has_no_data =
@@ -248,8 +249,9 @@ TEST(ReplaySpec, OfAnAddNormIsTheNormOfItsSum) {
 // Norms and activation functions are redone first, then attention, then what costs most.
 TEST(RecomputeClass, IsThatOfTheDocumentation) {
   const std::set<std::string_view> norms = {
-      "rmsnorm",  "add_rmsnorm", "layernorm", "add_layernorm", "swiglu",        "gelu",
-      "identity", "all_gather",  "quantize",  "gather_rows",   "routed_swiglu", "head_norm"};
+      "rmsnorm",       "add_rmsnorm", "layernorm",  "add_layernorm", "swiglu",
+      "gelu",          "identity",    "all_gather", "quantize",      "gather_rows",
+      "routed_swiglu", "head_norm",   "mla_qkv",    "take_columns"};
   const std::set<std::string_view> never = {"send",
                                             "recv",
                                             "offload",

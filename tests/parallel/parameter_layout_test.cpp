@@ -38,6 +38,23 @@ TEST(ParameterLayout, DecayingOnesComeFirstAtAlignedOffsets) {
   EXPECT_EQ(layout.units[1].decay_end, 64);
 }
 
+// Their main grads count tokens: the norm of the gradient is without them.
+TEST(ParameterLayout, BiasesOfRoutersComeLastAndAreNoGradients) {
+  Parameter bias = parameter("a.bias", "a", {6}, false);
+  bias.balances = true;
+  const ParameterLayout layout = make_parameter_layout({parameter("a.w", "a", {3, 7}, true), bias,
+                                                        parameter("a.norm", "a", {5}, false),
+                                                        parameter("b.w", "b", {1}, true)});
+  EXPECT_EQ(layout.slot("a.norm").begin, 64);
+  EXPECT_EQ(layout.slot("a.bias").begin, 128);
+  EXPECT_EQ(layout.units[0].decay_end, 64);
+  EXPECT_EQ(layout.units[0].balance_begin, 128);
+  EXPECT_EQ(layout.units[0].num_elems, 192);
+  EXPECT_EQ(layout.units[1].balance_begin, layout.units[1].num_elems);
+  EXPECT_TRUE(layout.shards[1].counted.empty());
+  EXPECT_EQ(layout.shards[2].counted, (std::vector<IndexRange>{{0, 5}}));
+}
+
 TEST(ParameterLayout, RealModelsHaveNoGaps) {
   const ParameterLayout layout =
       make_parameter_layout(model_parameters(find_preset("llama-8b").spec));

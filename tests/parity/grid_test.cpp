@@ -231,6 +231,24 @@ INSTANTIATE_TEST_SUITE_P(
                 "ranks=6 pipeline=3 tensor=2"}},
         3)));
 
+// Matrices that make latents are whole on tensor ranks, and so is the rotated part of keys.
+INSTANTIATE_TEST_SUITE_P(
+    Latents, ParityGrid,
+    testing::ValuesIn(thinned<Layout>(
+        {Layout{kDeepseekModel, "ranks=4 tensor=2 sequence_parallel=true shard=optimizer"},
+         Layout{kDeepseekModel, "ranks=4 shard=parameters"},
+         Layout{kDeepseekModel,
+                "ranks=4 context=2 tensor=2 context_method=a2a sequence_parallel=true"},
+         Layout{kDeepseekModel, "ranks=2 context=2 memory.recompute=full"},
+         Layout{kDeepseekModel,
+                "ranks=8 pipeline=2 tensor=2 virtual_stages=2 schedule=interleaved "
+                "sequence_parallel=true shard=gradients memory.recompute=norms"},
+         Layout{kLatentsModel, "ranks=4 tensor=4"},
+         Layout{kLatentsModel, "ranks=2 tensor=2 sequence_parallel=true memory.recompute=norms"},
+         Layout{kLatentsModel, "ranks=4 context=2 tensor=2 context_method=all_gather"},
+         Layout{kLatentsModel, "ranks=6 context=6 context_method=a2a+ring shard=parameters"}},
+        6)));
+
 std::vector<Layout> bfloat16_layouts() {
   return {
       {kLlamaModel, "ranks=4 shard=optimizer"},

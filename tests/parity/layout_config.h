@@ -56,6 +56,19 @@ inline constexpr const char* kGatedExpertModel =
     "model.expert_ffn=6 model.shared_ffn=12 model.shared_gate=true model.router_normalize=false "
     "model.qkv_bias=true model.vocabulary=101";
 
+/// As DeepSeek-V3: latents of queries, keys and values, and biases of routers that balance.
+inline constexpr const char* kDeepseekModel =
+    "model.family=llama model.pattern=mla+mlp,mla+moe*3 model.width=24 model.heads=4 "
+    "model.q_lora_rank=10 model.kv_lora_rank=6 model.qk_nope_head_dim=3 model.qk_rope_head_dim=2 "
+    "model.v_head_dim=4 model.ffn=24 model.experts=8 model.experts_per_token=3 model.expert_ffn=6 "
+    "model.shared_ffn=12 model.router_scores=sigmoid model.router_bias=true model.router_groups=4 "
+    "model.router_kept_groups=2 model.router_scale=2.5 model.vocabulary=101";
+/// Queries without a latent, value heads that are the longest, and plain attention beside it.
+inline constexpr const char* kLatentsModel =
+    "model.family=llama model.pattern=mla+mlp*2,attention+mlp,mla model.width=24 model.heads=4 "
+    "model.kv_lora_rank=7 model.qk_nope_head_dim=3 model.qk_rope_head_dim=4 model.v_head_dim=9 "
+    "model.ffn=24 model.vocabulary=101";
+
 /// Layers that differ in what they have and take.
 inline constexpr const char* kPatternModel =
     "model.family=llama model.pattern=attention,mlp*3,attention+mlp,attention*2,mlp "

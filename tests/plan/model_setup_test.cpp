@@ -143,6 +143,61 @@ TEST(ResolveModel, RefusesKeysOfExpertsWithoutExperts) {
   EXPECT_THROW(resolve_model(config, 128, 300), ConfigError);
 }
 
+ModelConfig latents_config() {
+  ModelConfig config = small_config();
+  config.kv_heads.reset();
+  config.head_size.reset();
+  config.pattern = "mla+mlp*2";
+  config.kv_lora_rank = 16;
+  config.qk_nope_head_dim = 8;
+  config.qk_rope_head_dim = 4;
+  config.v_head_dim = 6;
+  return config;
+}
+
+std::string fault_of(const ModelConfig& config) {
+  return message_of<ConfigError>([&] { resolve_model(config, 128, 300); });
+}
+
+TEST(ResolveModel, LatentAttentionHasSizesOfItsOwn) {
+  ModelConfig config = latents_config();
+  const ModelSpec spec = resolve_model(config, 128, 300);
+  EXPECT_EQ(spec.kv_heads, 0);
+  EXPECT_EQ(spec.head_size, 0);
+  EXPECT_EQ(spec.q_lora_rank, 0);
+  EXPECT_EQ(spec.kv_lora_rank, 16);
+  EXPECT_EQ(spec.v_head_dim, 6);
+  EXPECT_EQ(resolve_model(model_keys(spec), 128, 300), spec);
+  config.q_lora_rank = 12;
+  EXPECT_EQ(resolve_model(config, 128, 300).q_lora_rank, 12);
+}
+
+TEST(ResolveModel, RefusesLatentsThatDoNotFit) {
+  const auto refused = [](const auto& change) {
+    ModelConfig config = latents_config();
+    change(config);
+    return fault_of(config);
+  };
+  EXPECT_EQ(refused([](ModelConfig& c) { c.pattern.reset(); }),
+            "model.kv_lora_rank = 16: no layer of model.pattern has \"mla\"; remove the key, or "
+            "write \"mla+mlp\" for layers with latent attention");
+  EXPECT_EQ(refused([](ModelConfig& c) { c.v_head_dim.reset(); }),
+            "model.v_head_dim is not given; set it, or name a model.preset");
+  EXPECT_EQ(refused([](ModelConfig& c) { c.qk_rope_head_dim = 3; }),
+            "model.qk_rope_head_dim = 3: must be even, because rotary positions rotate pairs; set "
+            "model.qk_rope_head_dim = 4");
+  EXPECT_EQ(refused([](ModelConfig& c) { c.kv_heads = 2; }),
+            "model.kv_heads = 2: no layer of model.pattern has \"attention\"; remove the key");
+  EXPECT_EQ(refused([](ModelConfig& c) { c.head_size = 8; }),
+            "model.head_size = 8: no layer of model.pattern has \"attention\"; remove the key");
+  EXPECT_EQ(refused([](ModelConfig& c) { c.qkv_bias = true; }),
+            "model.qkv_bias = true: latent attention has no biases; set model.qkv_bias = false, or "
+            "use no \"mla\" in model.pattern");
+  EXPECT_EQ(refused([](ModelConfig& c) { c.family = "qwen3"; }),
+            "model.family: latent attention has the norms and positions of a llama; set "
+            "model.family = \"llama\", or use no \"mla\" in model.pattern");
+}
+
 TEST(ResolveModel, TheFamilyAndItsKeysSayHowRoutersWork) {
   ModelConfig config = experts_config();
   config.family = "olmoe";
@@ -152,9 +207,13 @@ TEST(ResolveModel, TheFamilyAndItsKeysSayHowRoutersWork) {
   config.router_groups = 4;
   config.router_kept_groups = 2;
   config.router_scale = 2.5;
-  EXPECT_EQ(resolve_model(config, 128, 300).router,
-            (RouterSpec{
-                .sigmoid = true, .normalize = true, .scale = 2.5, .groups = 4, .kept_groups = 2}));
+  config.router_bias = true;
+  EXPECT_EQ(resolve_model(config, 128, 300).router, (RouterSpec{.sigmoid = true,
+                                                                .normalize = true,
+                                                                .scale = 2.5,
+                                                                .bias = true,
+                                                                .groups = 4,
+                                                                .kept_groups = 2}));
   config.experts_per_token = 5;
   EXPECT_EQ(message_of<ConfigError>([&] { resolve_model(config, 128, 300); }),
             "model.experts_per_token = 5: must be at most 4, the experts of "

@@ -38,6 +38,22 @@ RunConfig pipeline_config() {
   return resolved(std::move(config));
 }
 
+TEST(RunPlan, RefusesRatesOfBiasesThatAreNotThere) {
+  RunConfig config = pipeline_config();
+  config.parallel.sequence_parallel = true;
+  config.moe.bias_update_rate = 0.01;
+  EXPECT_EQ(message_of<ConfigError>([&] { resolve_run(config, 0); }),
+            "moe.balance_loss = 0.01, moe.z_loss = 0, moe.bias_update_rate = 0.01, "
+            "moe.capacity = 0, moe.on_overflow = \"error\": the model has no experts; remove these "
+            "keys, or set model.experts");
+  config.model.experts = 4;
+  config.model.experts_per_token = 2;
+  config.model.expert_ffn = 8;
+  EXPECT_EQ(message_of<ConfigError>([&] { resolve_run(config, 0); }),
+            "moe.bias_update_rate = 0.01: routers of the model have no biases; remove the key, or "
+            "set model.router_bias = true");
+}
+
 TEST(RunPlan, FirstRankOfStagesIsFirstInAllOtherDimensions) {
   EXPECT_THAT(first_rank_of_stages(Mesh({.tensor = 2, .context = 3, .data = 5, .pipeline = 4})),
               ElementsAre(0, 30, 60, 90));

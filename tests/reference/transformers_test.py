@@ -47,6 +47,13 @@ def experts(architecture, **more):
     return llama(architecture, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32, head_dim=16, **more)
 
 
+def deepseek(architecture, **more):
+    """Latent attention, one layer without experts, two of eight experts per token in the other, and two for all."""
+    return llama(architecture, num_key_value_heads=4, rms_norm_eps=1e-6, kv_lora_rank=24, qk_nope_head_dim=12, qk_rope_head_dim=8,
+                 v_head_dim=16, n_routed_experts=8, n_shared_experts=2, num_experts_per_tok=2, moe_intermediate_size=32,
+                 first_k_dense_replace=1, **more)
+
+
 def gpt2(**more):
     return {"architecture": "GPT2LMHeadModel",
             "config": {"vocab_size": 96, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 48, "attn_pdrop": 0.0, "embd_pdrop": 0.0,
@@ -70,6 +77,10 @@ MODELS = {
     "olmoe": experts("OlmoeForCausalLM", intermediate_size=32, num_key_value_heads=4, pad_token_id=None),
     "gpt2": gpt2(),
     "gpt2_untied": gpt2(tie_word_embeddings=False, n_inner=80, n_positions=32),
+    "deepseek_v2_lite": deepseek("DeepseekV2ForCausalLM", q_lora_rank=None),
+    "deepseek_v2": deepseek("DeepseekV2ForCausalLM", q_lora_rank=40, topk_method="group_limited_greedy", n_group=4, topk_group=2,
+                            routed_scaling_factor=4.0, tie_word_embeddings=True),
+    "deepseek_v3": deepseek("DeepseekV3ForCausalLM", q_lora_rank=40, n_group=4, topk_group=2, num_nextn_predict_layers=0),
 }
 
 # Folders that transformers wrote, and braid's exports that must equal them.
@@ -93,6 +104,8 @@ def model_section(imported):
 
 def run_file(folder, model):
     losses = "[moe]\nbalance_loss = 0.0  # the other side has none" if "\nexperts = " in model else ""
+    if "\nrouter_bias = true" in model:
+        losses += "\nbias_update_rate = 0.0"
 
     def keys(*names):
         return "\n".join(f"{name} = {SETTINGS[name]}" for name in names)

@@ -24,7 +24,12 @@ struct Case {
   RouterSpec router = {};
   int64_t shared_ffn = 0;
   bool shared_gate = false;
+  int64_t q_lora_rank = 0;
 };
+
+bool has_attention(const LayerPattern& layers) {
+  return layers.has(kAttentionBlock);
+}
 
 /// One rank's gradients and losses in double precision, straight from the training program.
 class DoubleModel {
@@ -34,8 +39,13 @@ class DoubleModel {
               .layers = which.layers,
               .width = 12,
               .heads = 2,
-              .kv_heads = which.kv_heads,
-              .head_size = 6,
+              .kv_heads = has_attention(which.layers) ? which.kv_heads : 0,
+              .head_size = has_attention(which.layers) ? 6 : 0,
+              .q_lora_rank = which.q_lora_rank,
+              .kv_lora_rank = 7,
+              .qk_nope_head_dim = 3,
+              .qk_rope_head_dim = 4,
+              .v_head_dim = 5,
               .ffn = 10,
               .experts = 4,
               .experts_per_token = 2,
@@ -46,7 +56,7 @@ class DoubleModel {
               .vocabulary = 17,
               .max_positions = 7,
               .tied_embeddings = which.tied,
-              .qkv_bias = true,
+              .qkv_bias = !which.layers.has(kMlaBlock),
               .init_std = 0.3},
         layout_(make_parameter_layout(model_parameters(spec_))),
         microbatches_(microbatches) {
@@ -180,7 +190,21 @@ INSTANTIATE_TEST_SUITE_P(
              LayerPattern::parse("attention+moe"),
              {.normalize = false},
              8,
-             true}),
+             true},
+        Case{kLlamaStyle, false, 0, "latents", LayerPattern::parse("mla+mlp mla")},
+        Case{.style = kLlamaStyle,
+             .tied = true,
+             .kv_heads = 0,
+             .name = "deepseek",
+             .layers = LayerPattern::parse("mla+mlp mla+moe"),
+             .router = {.sigmoid = true, .scale = 2.5, .groups = 2, .kept_groups = 1},
+             .shared_ffn = 8,
+             .q_lora_rank = 8},
+        Case{.style = kLlamaStyle,
+             .tied = false,
+             .kv_heads = 1,
+             .name = "latents_and_attention",
+             .layers = LayerPattern::parse("mla attention+mlp")}),
     [](const auto& test) { return test.param.name; });
 
 }  // namespace

@@ -9,6 +9,7 @@
 // clang-format off
 #define BRAID_BLOCKS(block) \
   block(kAttentionBlock)    \
+  block(kMlaBlock)          \
   block(kMlpBlock)          \
   block(kMoeBlock)
 // clang-format on

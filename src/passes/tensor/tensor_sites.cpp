@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "ops/expert_rows.h"
 #include "ops/op.h"
 
 namespace braid {
@@ -46,8 +45,10 @@ bool is_tensor_communication(const Program& program, const Task& task) {
 }
 
 bool routes_tokens(const Program& program) {
-  return std::ranges::any_of(program.specs.all(),
-                             [](const OpSpec& spec) { return spec.op == kSortRowsOp.name; });
+  return std::ranges::any_of(program.specs.all(), [](const OpSpec& spec) {
+    const OpDefinition* const op = find_known_op(spec.op);
+    return op != nullptr && op->kind == OpKind::kRouting;
+  });
 }
 
 bool move_tensor_communication(Program& program, int priority) {

@@ -82,14 +82,21 @@ CpuKernel make_squared_norm(const OpSpec& spec, int num_workers);
 CpuKernel make_sum(const OpSpec& spec, int num_workers);
 CpuKernel make_clip_scale(const OpSpec& spec, int num_workers);
 CpuKernel make_adamw(const OpSpec& spec, int num_workers);
+CpuKernel make_balance_update(const OpSpec& spec, int num_workers);
 
 CpuKernel make_rope(const OpSpec& spec, int num_workers);
+
+CpuKernel make_mla_qkv(const OpSpec& spec, int num_workers);
+CpuKernel make_mla_qkv_backward(const OpSpec& spec, int num_workers);
+CpuKernel make_take_columns(const OpSpec& spec, int num_workers);
+CpuKernel make_put_columns(const OpSpec& spec, int num_workers);
 
 CpuKernel make_router_linear(const OpSpec& spec, int num_workers);
 CpuKernel make_router_linear_dgrad(const OpSpec& spec, int num_workers);
 CpuKernel make_router_linear_wgrad(const OpSpec& spec, int num_workers);
 CpuKernel make_route(const OpSpec& spec, int num_workers);
 CpuKernel make_route_backward(const OpSpec& spec, int num_workers);
+CpuKernel make_count_choices(const OpSpec& spec, int num_workers);
 CpuKernel make_router_losses(const OpSpec& spec, int num_workers);
 CpuKernel make_router_losses_backward(const OpSpec& spec, int num_workers);
 

@@ -187,4 +187,21 @@ CpuKernel make_adamw(const OpSpec& spec, int /*num_workers*/) {
                                              : adamw_kernel<float>(spec);
 }
 
+CpuKernel make_balance_update(const OpSpec& spec, int /*num_workers*/) {
+  const int64_t count = spec.operands[0].shape.num_elems();
+  const auto attributes = attributes_of<BalanceUpdateAttributes>(spec);
+  return {.run = [=, rate = static_cast<float>(attributes.rate)](const KernelArgs& args) {
+    const float* const grad = args.data<const float>(0);
+    float* const weight = args.data<float>(2);
+    if (*args.data<const float>(1) != 0.0f) {
+      for (int64_t i = 0; i < count; ++i) {
+        weight[i] -= rate * static_cast<float>((grad[i] > 0 ? 1 : 0) - (grad[i] < 0 ? 1 : 0));
+      }
+    }
+    if (attributes.has_param) {
+      round_range(weight, args.data<BFloat16>(3), 0, count);
+    }
+  }};
+}
+
 }  // namespace braid

@@ -1,45 +1,14 @@
 #include "ops/rope.h"
 
-#include <cmath>
 #include <memory>
-#include <vector>
 
 #include "backends/cpu/kernels/factories.h"
+#include "backends/cpu/kernels/rope_table.h"
 #include "backends/cpu/kernels/support.h"
 #include "ops/attributes.h"
 
 namespace braid {
 namespace {
-
-/// Cosine and sine of every angle, made once per spec; the sine is negated for the inverse. Angles
-/// and functions in double: at position 1e5 an angle in float would have an error of 0.004.
-template <class T>
-struct RopeTable {
-  std::vector<T> cosine;  // [sequence, head_size / 2]
-  std::vector<T> sine;    // [sequence, head_size / 2]
-
-  explicit RopeTable(const RopeAttributes& attributes) {
-    const int64_t pairs = attributes.head_size / 2;
-    const auto elems = static_cast<size_t>(attributes.sequence * pairs);
-    cosine.reserve(elems);
-    sine.reserve(elems);
-    std::vector<double> frequencies;  // by pair: a power takes longer than all other work of an
-                                      // element
-    for (int64_t i = 0; i < pairs; ++i) {
-      const double exponent =
-          -2.0 * static_cast<double>(i) / static_cast<double>(attributes.head_size);
-      frequencies.push_back(std::pow(attributes.theta, exponent));
-    }
-    for (int64_t token = 0; token < attributes.sequence; ++token) {
-      const auto position = static_cast<double>(attributes.positions.of(token));
-      for (const double frequency : frequencies) {
-        const double angle = position * frequency;
-        cosine.push_back(static_cast<T>(std::cos(angle)));
-        sine.push_back(static_cast<T>(attributes.inverse ? -std::sin(angle) : std::sin(angle)));
-      }
-    }
-  }
-};
 
 /// Rotates the pairs (i, i + pairs) of one head.
 template <class T>
@@ -78,7 +47,12 @@ CpuKernel make_rope(const OpSpec& spec, int) {
   const auto attributes = attributes_of<RopeAttributes>(spec);
   const Shape shape = spec.operands[0].shape;
   return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
-    const auto table = std::make_shared<const RopeTable<Wide<T>>>(attributes);
+    const auto table =
+        std::make_shared<const RopeTable<Wide<T>>>(RopeAngles{.rotated = attributes.head_size,
+                                                              .sequence = attributes.sequence,
+                                                              .theta = attributes.theta,
+                                                              .inverse = attributes.inverse,
+                                                              .positions = attributes.positions});
     return {.run = [attributes, shape, table](const KernelArgs& args) {
       run_pieces(args.workers, shape[0], row_grain(shape[1]), [&](int, int64_t begin, int64_t end) {
         rope_rows(attributes, *table, begin, end, args.data<const T>(0), args.data<T>(1));

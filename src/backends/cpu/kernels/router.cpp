@@ -1,6 +1,7 @@
 #include "ops/router.h"
 
 #include <cmath>
+#include <numeric>
 
 #include "backends/cpu/kernels/factories.h"
 #include "backends/cpu/kernels/router_rows.h"
@@ -255,6 +256,26 @@ CpuKernel route_backward_kernel(const OpSpec& spec) {
   }};
 }
 
+template <class W>
+CpuKernel count_choices_kernel(const OpSpec& spec) {
+  const bool accumulate = attributes_of<RouterGradAttributes>(spec).accumulate;
+  const Shape chosen = spec.operands[0].shape;
+  const int64_t experts = spec.operands[1].shape[0];
+  const int64_t divisor = std::gcd(experts, chosen[1]);
+  const auto per_choice = static_cast<W>(experts / divisor);
+  const auto mean = static_cast<W>(chosen[0] * (chosen[1] / divisor));
+  return {.run = [=](const KernelArgs& args) {
+    const auto* const choices = args.data<const int32_t>(0);
+    W* const d_bias = args.data<W>(1);
+    for (int64_t e = 0; e < experts; ++e) {
+      d_bias[e] = (accumulate ? d_bias[e] : W(0)) - mean;
+    }
+    for (int64_t i = 0; i < chosen.num_elems(); ++i) {
+      d_bias[choices[i]] += per_choice;
+    }
+  }};
+}
+
 }  // namespace
 
 CpuKernel make_route(const OpSpec& spec, int num_workers) {
@@ -263,6 +284,11 @@ CpuKernel make_route(const OpSpec& spec, int num_workers) {
 
 CpuKernel make_route_backward(const OpSpec& spec, int /*num_workers*/) {
   return dispatch_accumulator(spec, [&]<class W>() { return route_backward_kernel<W>(spec); });
+}
+
+CpuKernel make_count_choices(const OpSpec& spec, int /*num_workers*/) {
+  return spec.operands[1].dtype == DType::kF64 ? count_choices_kernel<double>(spec)
+                                               : count_choices_kernel<float>(spec);
 }
 
 }  // namespace braid

@@ -72,6 +72,7 @@ CudaKernel make_cuda_squared_norm(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_sum(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_clip_scale(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_adamw(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_balance_update(const OpSpec& spec, CudaContext& context);
 
 /// Of quantize and quantize_weight.
 CudaKernel make_cuda_quantize(const OpSpec& spec, CudaContext& context);
@@ -82,6 +83,10 @@ CudaKernel make_cuda_scales_of_magnitudes(const OpSpec& spec, CudaContext& conte
 CudaKernel make_cuda_transpose(const OpSpec& spec, CudaContext& context);
 
 CudaKernel make_cuda_rope(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_mla_qkv(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_mla_qkv_backward(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_take_columns(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_put_columns(const OpSpec& spec, CudaContext& context);
 
 CudaKernel make_cuda_scaled_linear(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_scaled_linear_dgrad(const OpSpec& spec, CudaContext& context);
@@ -92,6 +97,7 @@ CudaKernel make_cuda_router_linear_dgrad(const OpSpec& spec, CudaContext& contex
 CudaKernel make_cuda_router_linear_wgrad(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_route(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_route_backward(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_count_choices(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_router_losses(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_router_losses_backward(const OpSpec& spec, CudaContext& context);
 

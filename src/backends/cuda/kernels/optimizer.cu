@@ -253,6 +253,31 @@ CudaKernel adamw_with_moments(const OpSpec& spec) {
   return {.launch = launch};
 }
 
+struct BalanceArgs {
+  const float* grad = nullptr;   // [count]
+  const float* scale = nullptr;  // [1]
+  float* weight = nullptr;       // [count]
+  Bf16* param = nullptr;         // [count], or null
+  float rate = 0;
+  int64_t count = 0;
+};
+
+__global__ void __launch_bounds__(kAdamwThreads) balance_kernel(BalanceArgs args) {
+  const int64_t i = int64_t{blockIdx.x} * kAdamwThreads + threadIdx.x;
+  if (i >= args.count) {
+    return;
+  }
+  const float grad = args.grad[i];
+  float weight = args.weight[i];
+  if (*args.scale != 0.0f) {
+    weight -= args.rate * static_cast<float>((grad > 0 ? 1 : 0) - (grad < 0 ? 1 : 0));
+    args.weight[i] = weight;
+  }
+  if (args.param != nullptr) {
+    args.param[i] = narrow<Bf16>(weight);
+  }
+}
+
 }  // namespace
 
 CudaKernel make_cuda_squared_norm(const OpSpec& spec, CudaContext& /*context*/) {
@@ -282,6 +307,21 @@ CudaKernel make_cuda_clip_scale(const OpSpec& spec, CudaContext& /*context*/) {
 CudaKernel make_cuda_adamw(const OpSpec& spec, CudaContext& /*context*/) {
   return moments_dtype(spec) == DType::kBF16 ? adamw_with_moments<Bf16>(spec)
                                              : adamw_with_moments<float>(spec);
+}
+
+CudaKernel make_cuda_balance_update(const OpSpec& spec, CudaContext& /*context*/) {
+  const auto attributes = attributes_of<BalanceUpdateAttributes>(spec);
+  const int64_t count = spec.operands[0].shape.num_elems();
+  return {.launch = [=](const CudaKernelArgs& args) {
+    const BalanceArgs o{.grad = args.data<const float>(0),
+                        .scale = args.data<const float>(1),
+                        .weight = args.data<float>(2),
+                        .param = attributes.has_param ? args.data<Bf16>(3) : nullptr,
+                        .rate = static_cast<float>(attributes.rate),
+                        .count = count};
+    balance_kernel<<<grid_of(ceil_div(count, kAdamwThreads)), kAdamwThreads, 0, args.stream>>>(o);
+    BRAID_CUDA_CHECK(cudaGetLastError());
+  }};
 }
 
 }  // namespace braid

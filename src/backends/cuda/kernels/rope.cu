@@ -1,29 +1,16 @@
 #include "ops/rope.h"
 
-#include <array>
-#include <cmath>
-
 #include "backends/cuda/cuda_error.h"
 #include "backends/cuda/kernels/device_vector.cuh"
 #include "backends/cuda/kernels/factories.h"
 #include "backends/cuda/kernels/launch.h"
+#include "backends/cuda/kernels/rope_angles.cuh"
 #include "ops/attributes.h"
 
 // One block per token with all its heads. The D/2 angles are computed once per token, in shared
-// memory, while the first loads are in flight, so no table is read or stored. An angle is position
-// * theta^(-2i/D). In float its error would be 0.004 at position 1e5, so it is computed in half
-// turns in double, whole turns are dropped exactly, and only the rest (in [-1, 1]) becomes a float
-// for sincospi: the error stays below 4e-7 at every position.
+// memory, while the first loads are in flight, so no table is read or stored.
 namespace braid {
 namespace {
-
-constexpr int kMaxPairs = 256;  // head sizes up to 512
-
-/// Half turns per position of each pair; negative for the inverse. A kernel parameter, so that
-/// nothing must be stored.
-struct HalfTurns {
-  double per_position[kMaxPairs];
-};
 
 template <class T>
 struct RopeArgs {
@@ -69,10 +56,7 @@ __global__ void __launch_bounds__(512)
   const int64_t row = blockIdx.x;
   const int64_t at_row = row * 2 * args.heads * args.pairs;
   const int threads = static_cast<int>(blockDim.x);
-  const int64_t token = row % args.sequence;
-  const TokenPositions at = args.positions;
-  const auto position = static_cast<double>(token < at.split ? at.first_begin + token
-                                                             : at.second_begin + token - at.split);
+  const double position = position_of(args.positions, row % args.sequence);
 
   for (int begin = static_cast<int>(threadIdx.x); begin < items + static_cast<int>(threadIdx.x);
        begin += kUnroll * threads) {
@@ -88,9 +72,7 @@ __global__ void __launch_bounds__(512)
     }
     if (begin == static_cast<int>(threadIdx.x)) {
       for (int i = begin; i < args.pairs; i += threads) {
-        const double half_turns_here = position * half_turns.per_position[i];
-        const double rest = half_turns_here - 2.0 * rint(0.5 * half_turns_here);
-        sincospif(static_cast<float>(rest), &cos_sin[i].y, &cos_sin[i].x);
+        cos_sin[i] = angle_of(half_turns, position, i);
       }
       __syncthreads();
     }
@@ -109,17 +91,6 @@ __global__ void __launch_bounds__(512)
       }
     }
   }
-}
-
-HalfTurns half_turns_of(const RopeAttributes& attributes) {
-  HalfTurns turns{};
-  constexpr double kPi = 3.14159265358979323846;
-  const auto head_size = static_cast<double>(attributes.head_size);
-  for (int64_t i = 0; i < attributes.head_size / 2; ++i) {
-    const double radians = std::pow(attributes.theta, -2.0 * static_cast<double>(i) / head_size);
-    turns.per_position[i] = (attributes.inverse ? -radians : radians) / kPi;
-  }
-  return turns;
 }
 
 template <int V, class T>
@@ -141,7 +112,7 @@ CudaKernel make_cuda_rope(const OpSpec& spec, CudaContext& /*context*/) {
   check(attributes.head_size <= 2 * kMaxPairs,
         "op rope: a head of {} elements; its kernel takes up to {}", attributes.head_size,
         2 * kMaxPairs);
-  const HalfTurns turns = half_turns_of(attributes);
+  const HalfTurns turns = half_turns_of(attributes.head_size, attributes.theta, attributes.inverse);
   return dispatch_cuda_dtype(spec, 0, [&]<class T>() -> CudaKernel {
     RopeArgs<T> shape;
     shape.sequence = attributes.sequence;

@@ -1,5 +1,7 @@
 #include "ops/router.h"
 
+#include <numeric>
+
 #include "backends/cuda/cuda_error.h"
 #include "backends/cuda/kernels/factories.h"
 #include "backends/cuda/kernels/launch.h"
@@ -277,6 +279,36 @@ void check_sizes(const OpSpec& spec, int64_t experts, int64_t per_token) {
         spec.op, per_token, kMaxPerToken);
 }
 
+constexpr int kCountThreads = 1024;
+
+struct CountArgs {
+  const int32_t* chosen = nullptr;  // [choices]
+  float* d_bias = nullptr;          // [experts]
+  int64_t choices = 0;
+  int experts = 0;
+  float per_choice = 0;
+  float mean = 0;
+  bool accumulate = false;
+};
+
+/// One block; integer counts in shared memory, so the order of threads does not matter.
+__global__ void __launch_bounds__(kCountThreads) count_choices_kernel(CountArgs args) {
+  __shared__ int counts[kMaxRouterExperts];
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int e = thread; e < args.experts; e += kCountThreads) {
+    counts[e] = 0;
+  }
+  __syncthreads();
+  for (int64_t i = thread; i < args.choices; i += kCountThreads) {
+    atomicAdd(&counts[args.chosen[i]], 1);
+  }
+  __syncthreads();
+  for (int e = thread; e < args.experts; e += kCountThreads) {
+    const float before = args.accumulate ? args.d_bias[e] : 0.0f;
+    args.d_bias[e] = before + (args.per_choice * static_cast<float>(counts[e]) - args.mean);
+  }
+}
+
 }  // namespace
 
 CudaKernel make_cuda_route(const OpSpec& spec, CudaContext& /*context*/) {
@@ -335,6 +367,26 @@ CudaKernel make_cuda_route_backward(const OpSpec& spec, CudaContext& /*context*/
       route_backward_kernel<kPerLane><<<grid_of(ceil_div(o.tokens, kTokensPerBlock)),
                                         kTokensPerBlock * kWarpSize, 0, args.stream>>>(o);
     });
+    BRAID_CUDA_CHECK(cudaGetLastError());
+  }};
+}
+
+CudaKernel make_cuda_count_choices(const OpSpec& spec, CudaContext& /*context*/) {
+  const Shape& chosen = spec.operands[0].shape;
+  const int64_t experts = spec.operands[1].shape[0];
+  check_sizes(spec, experts, chosen[1]);
+  const int64_t divisor = std::gcd(experts, chosen[1]);
+  CountArgs shape;
+  shape.choices = chosen.num_elems();
+  shape.experts = static_cast<int>(experts);
+  shape.per_choice = static_cast<float>(experts / divisor);
+  shape.mean = static_cast<float>(chosen[0] * (chosen[1] / divisor));
+  shape.accumulate = attributes_of<RouterGradAttributes>(spec).accumulate;
+  return {.launch = [shape](const CudaKernelArgs& args) {
+    CountArgs o = shape;
+    o.chosen = args.data<const int32_t>(0);
+    o.d_bias = args.data<float>(1);
+    count_choices_kernel<<<1, kCountThreads, 0, args.stream>>>(o);
     BRAID_CUDA_CHECK(cudaGetLastError());
   }};
 }

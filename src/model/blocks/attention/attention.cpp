@@ -16,7 +16,7 @@ namespace {
 constexpr std::array kNeededSizes = {SizeKey{"heads", &ModelSpec::heads}};
 
 void derive_sizes(ModelSpec& spec) {
-  if (spec.heads == 0) {
+  if (spec.heads == 0 || (spec.layers.has(kMlaBlock) && !spec.layers.has(kAttentionBlock))) {
     return;
   }
   if (spec.kv_heads == 0) {
@@ -67,20 +67,7 @@ int64_t local_exchanged_heads(const ModelSpec& spec, const TensorShard& tensor) 
 
 void check_context(const ModelSpec& spec, const TensorShard& tensor, const ContextShard& context,
                    int64_t nearest_inner) {
-  if (local_exchanged_heads(spec, tensor) % context.inner == 0) {
-    return;
-  }
-  const LocalHeads local = local_heads(spec, tensor);
-  const bool all_exchange = context.inner == context.size;
-  throw_config_error(
-      "{} = {}: so many context ranks exchange heads, and must divide the {} query and {} "
-      "key/value heads of a tensor rank; set parallel.context_method = {}",
-      all_exchange ? "parallel.context" : "parallel.context_inner", context.inner, local.heads,
-      local.kv_heads,
-      nearest_inner == 1 ? "\"ring\""
-                         : fmt::format("\"a2a+ring\" and parallel.context_inner = {}, or "
-                                       "parallel.context_method = \"ring\"",
-                                       nearest_inner));
+  check_exchanged_heads(local_heads(spec, tensor), context, nearest_inner);
 }
 
 void add_parameters(ParameterList& list, const ModelSpec& spec) {
@@ -214,6 +201,7 @@ void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) 
   switch (naming) {
     case HfNaming::kLlama:
     case HfNaming::kMixtral:
+    case HfNaming::kDeepseek:
       return add_llama_tensors(list, spec);
     case HfNaming::kGpt2:
       check_gpt2(spec);

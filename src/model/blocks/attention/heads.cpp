@@ -1,5 +1,7 @@
 #include "model/blocks/attention/heads.h"
 
+#include <numeric>
+
 #include "base/errors.h"
 #include "model/blocks/block.h"
 
@@ -21,6 +23,23 @@ LocalHeads local_heads(const ModelSpec& spec, const TensorShard& tensor) {
     local.kv_heads = spec.kv_heads / tensor.size;
   }
   return local;
+}
+
+void check_exchanged_heads(const LocalHeads& local, const ContextShard& context,
+                           int64_t nearest_inner) {
+  if (std::gcd(local.heads, local.kv_heads) % context.inner == 0) {
+    return;
+  }
+  const bool all_exchange = context.inner == context.size;
+  throw_config_error(
+      "{} = {}: so many context ranks exchange heads, and must divide the {} query and {} "
+      "key/value heads of a tensor rank; set parallel.context_method = {}",
+      all_exchange ? "parallel.context" : "parallel.context_inner", context.inner, local.heads,
+      local.kv_heads,
+      nearest_inner == 1 ? "\"ring\""
+                         : fmt::format("\"a2a+ring\" and parallel.context_inner = {}, or "
+                                       "parallel.context_method = \"ring\"",
+                                       nearest_inner));
 }
 
 int64_t kv_sharers(const ModelSpec& spec, int64_t tensor_ranks) {

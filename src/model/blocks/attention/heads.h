@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "model/context_shard.h"
 #include "model/model_spec.h"
 #include "model/tensor_shard.h"
 
@@ -20,6 +21,11 @@ struct LocalHeads {
 
 /// The model must fit the shard (`check_tensor_parallel`).
 LocalHeads local_heads(const ModelSpec& spec, const TensorShard& tensor);
+
+/// Throws ConfigError naming the nearest that fits if these are not heads that so many context
+/// ranks can exchange; `nearest_inner` as in BlockDefinition::check_context.
+void check_exchanged_heads(const LocalHeads& local, const ContextShard& context,
+                           int64_t nearest_inner);
 
 /// Of the ranks of a group, those that hold the same key/value heads; 1 without attention.
 int64_t kv_sharers(const ModelSpec& spec, int64_t tensor_ranks);

@@ -65,6 +65,7 @@ void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) 
   switch (naming) {
     case HfNaming::kLlama:
     case HfNaming::kMixtral:
+    case HfNaming::kDeepseek:
       list.add_norm("post_attention_layernorm", spec, "mlp_norm");
       list.add("mlp.gate_proj.weight", {spec.ffn, spec.width}, "mlp.fc1.weight", 0, 2);
       list.add("mlp.up_proj.weight", {spec.ffn, spec.width}, "mlp.fc1.weight", 1, 2);

@@ -78,6 +78,9 @@ std::optional<std::string> tensor_fault(const ModelSpec& spec, int64_t ranks) {
 
 void add_parameters(ParameterList& list, const ModelSpec& spec) {
   list.linear("moe.router", {.out = spec.experts, .in = spec.width, .split = TensorSplit::kNorm});
+  if (spec.router.bias) {
+    list.router_bias("moe.router", spec.experts);
+  }
   list.experts("moe.fc1", {.experts = spec.experts,
                            .out = 2 * spec.expert_ffn,
                            .in = spec.width,
@@ -194,8 +197,8 @@ ValueId routed(BlockBuilder& builder, ValueId x) {
   GraphBuilder& graph = builder.graph();
   const ValueId logits =
       router_linear(graph, x, builder.scoped_param("moe.router.weight"), "moe.router");
-  const RouteResult choice = route(graph, logits, std::nullopt, rule_of(spec), "moe.route",
-                                   forced_choice(spec, graph.layer()));
+  const RouteResult choice = route(graph, logits, builder.bias("moe.router"), rule_of(spec),
+                                   "moe.route", forced_choice(spec, graph.layer()));
   const ExpertRows rows = sort_rows(graph, choice.experts, spec.experts,
                                     builder.expert_tally("moe.rows", spec.experts), "moe.sort");
   add_losses(builder, logits, rows.counts);
@@ -247,7 +250,7 @@ BlockCost cost(const ModelSpec& spec, int64_t /*sequence*/) {
 }
 
 void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) {
-  if (naming != HfNaming::kLlama && naming != HfNaming::kMixtral) {
+  if (naming == HfNaming::kGpt2) {
     throw_config_error("model.pattern: such files have no block \"moe\"");
   }
   const bool is_mixtral = naming == HfNaming::kMixtral;
@@ -255,6 +258,9 @@ void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) 
   const int64_t ffn = spec.expert_ffn;
   list.add_norm("post_attention_layernorm", spec, "moe_norm");
   list.add(fmt::format("{}.gate.weight", block), {spec.experts, spec.width}, "moe.router.weight");
+  if (spec.router.bias) {
+    list.add("mlp.gate.e_score_correction_bias", {spec.experts}, "moe.router.bias");
+  }
   for (int64_t e = 0; e < spec.experts; ++e) {
     const std::string expert = fmt::format("{}.experts.{}", block, e);
     list.add(fmt::format("{}.{}.weight", expert, is_mixtral ? "w1" : "gate_proj"),
@@ -265,11 +271,13 @@ void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) 
              {spec.width, ffn}, "moe.fc2.weight", spec.width * e);
   }
   if (spec.shared_ffn > 0) {
-    list.add("mlp.shared_expert.gate_proj.weight", {spec.shared_ffn, spec.width},
+    const std::string_view shared =
+        naming == HfNaming::kDeepseek ? "mlp.shared_experts" : "mlp.shared_expert";
+    list.add(fmt::format("{}.gate_proj.weight", shared), {spec.shared_ffn, spec.width},
              "moe.shared_fc1.weight", 0, 2);
-    list.add("mlp.shared_expert.up_proj.weight", {spec.shared_ffn, spec.width},
+    list.add(fmt::format("{}.up_proj.weight", shared), {spec.shared_ffn, spec.width},
              "moe.shared_fc1.weight", 1, 2);
-    list.add("mlp.shared_expert.down_proj.weight", {spec.width, spec.shared_ffn},
+    list.add(fmt::format("{}.down_proj.weight", shared), {spec.width, spec.shared_ffn},
              "moe.shared_fc2.weight");
   }
   if (spec.shared_gate) {

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "ops/positions.h"
+
+namespace braid {
+
+/// The angles of rotary embeddings: of pair i of `rotated` elements, p * theta^(-2i/rotated).
+struct RopeAngles {
+  int64_t rotated = 0;
+  int64_t sequence = 0;
+  double theta = 10000.0;
+  bool inverse = false;
+  TokenPositions positions = {};
+};
+
+/// Cosine and sine of every angle, made once per spec; the sine is negated for the inverse. Angles
+/// and functions in double: at position 1e5 an angle in float would have an error of 0.004.
+template <class T>
+struct RopeTable {
+  std::vector<T> cosine;  // [sequence, rotated / 2]
+  std::vector<T> sine;    // [sequence, rotated / 2]
+
+  explicit RopeTable(const RopeAngles& angles) {
+    const int64_t pairs = angles.rotated / 2;
+    const auto elems = static_cast<size_t>(angles.sequence * pairs);
+    cosine.reserve(elems);
+    sine.reserve(elems);
+    std::vector<double> frequencies;  // by pair: a power takes longer than all other work of an
+                                      // element
+    for (int64_t i = 0; i < pairs; ++i) {
+      const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(angles.rotated);
+      frequencies.push_back(std::pow(angles.theta, exponent));
+    }
+    for (int64_t token = 0; token < angles.sequence; ++token) {
+      const auto position = static_cast<double>(angles.positions.of(token));
+      for (const double frequency : frequencies) {
+        const double angle = position * frequency;
+        cosine.push_back(static_cast<T>(std::cos(angle)));
+        sine.push_back(static_cast<T>(angles.inverse ? -std::sin(angle) : std::sin(angle)));
+      }
+    }
+  }
+};
+
+}  // namespace braid

@@ -1,0 +1,149 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/errors.h"
+#include "hugging_face/model_config.h"
+#include "hugging_face/tensor_names.h"
+
+namespace braid {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+void add_experts(ordered_json& root, const ModelSpec& model) {
+  const HfClass& type = hf_class(model);
+  const bool is_mixtral = type.naming == HfNaming::kMixtral;
+  root[is_mixtral ? "num_local_experts" : "num_experts"] = model.experts;
+  root["num_experts_per_tok"] = model.experts_per_token;
+  if (type.shared_expert) {
+    root["shared_expert_intermediate_size"] = model.shared_ffn;
+  }
+  if (!is_mixtral) {
+    root["norm_topk_prob"] = model.router.normalize;
+  }
+  if (!type.some_mlps) {
+    root["intermediate_size"] = model.expert_ffn;
+    return;
+  }
+  root["moe_intermediate_size"] = model.expert_ffn;
+  root["decoder_sparse_step"] = 1;
+  root["mlp_only_layers"] = json::array();
+  for (int64_t layer = 0; layer < model.layers.size(); ++layer) {
+    if (model.layers[layer].feed_forward != &kMoeBlock) {
+      root["mlp_only_layers"].push_back(layer);
+    }
+  }
+}
+
+ordered_json llama_json(const ModelSpec& model) {
+  ordered_json root = {{"hidden_size", model.width},
+                       {"intermediate_size", model.ffn},
+                       {"num_hidden_layers", model.layers.size()},
+                       {"num_attention_heads", model.heads},
+                       {"num_key_value_heads", model.kv_heads},
+                       {"head_dim", model.head_size},
+                       {"hidden_act", "silu"},
+                       {"max_position_embeddings", std::max<int64_t>(1, model.max_positions)},
+                       {"rms_norm_eps", model.norm_epsilon},
+                       {"rope_theta", model.rope_theta},
+                       {"rope_scaling", nullptr},
+                       {"attention_dropout", 0.0}};
+  if (model.layers.has(kMoeBlock)) {
+    add_experts(root, model);
+  }
+  if (model.qkv_bias) {
+    root["use_sliding_window"] = false;
+  } else {
+    root["attention_bias"] = false;
+    root["mlp_bias"] = false;
+  }
+  return root;
+}
+
+/// What transformers does not read is for the code that DeepSeek published.
+void add_deepseek_router(ordered_json& root, const ModelSpec& model) {
+  const RouterSpec& router = model.router;
+  root["n_group"] = router.groups;
+  root["topk_group"] = router.kept_groups;
+  root["routed_scaling_factor"] = router.scale;
+  root["norm_topk_prob"] = router.normalize;
+  root["scoring_func"] = router.sigmoid ? "sigmoid" : "softmax";
+  root["topk_method"] = router.sigmoid       ? "noaux_tc"
+                        : router.groups == 1 ? "greedy"
+                                             : "group_limited_greedy";
+  if (router.sigmoid) {
+    root["num_nextn_predict_layers"] = 0;
+  }
+}
+
+ordered_json deepseek_json(const ModelSpec& model) {
+  const auto dense = std::ranges::count_if(
+      model.layers, [](const LayerSpec& layer) { return layer.feed_forward != &kMoeBlock; });
+  ordered_json root = {{"hidden_size", model.width},
+                       {"intermediate_size", std::max<int64_t>(1, model.ffn)},
+                       {"num_hidden_layers", model.layers.size()},
+                       {"first_k_dense_replace", dense},
+                       {"num_attention_heads", model.heads},
+                       {"num_key_value_heads", model.heads},
+                       {"q_lora_rank", nullptr},
+                       {"kv_lora_rank", model.kv_lora_rank},
+                       {"qk_nope_head_dim", model.qk_nope_head_dim},
+                       {"qk_rope_head_dim", model.qk_rope_head_dim},
+                       {"v_head_dim", model.v_head_dim},
+                       {"n_routed_experts", model.experts},
+                       {"n_shared_experts", model.shared_ffn / model.expert_ffn},
+                       {"num_experts_per_tok", model.experts_per_token},
+                       {"moe_intermediate_size", model.expert_ffn},
+                       {"moe_layer_freq", 1},
+                       {"hidden_act", "silu"},
+                       {"max_position_embeddings", std::max<int64_t>(1, model.max_positions)},
+                       {"rms_norm_eps", model.norm_epsilon},
+                       {"rope_theta", model.rope_theta},
+                       {"rope_scaling", nullptr},
+                       {"attention_bias", false},
+                       {"attention_dropout", 0.0}};
+  if (model.q_lora_rank > 0) {
+    root["q_lora_rank"] = model.q_lora_rank;
+  }
+  if (model.router.sigmoid) {
+    root["rope_interleave"] = true;
+  }
+  add_deepseek_router(root, model);
+  return root;
+}
+
+ordered_json gpt2_json(const ModelSpec& model) {
+  return {{"n_embd", model.width},
+          {"n_inner", model.ffn},
+          {"n_layer", model.layers.size()},
+          {"n_head", model.heads},
+          {"n_positions", model.max_positions},
+          {"activation_function", "gelu_new"},
+          {"layer_norm_epsilon", model.norm_epsilon},
+          {"attn_pdrop", 0.0},
+          {"embd_pdrop", 0.0},
+          {"resid_pdrop", 0.0}};
+}
+
+}  // namespace
+
+std::string print_hf_config(const ModelSpec& model, DType dtype) {
+  check(dtype == DType::kF32 || dtype == DType::kBF16, "no weights of dtype {}", dtype_name(dtype));
+  const HfClass& names = hf_class(model);
+  ordered_json root = {{"architectures", {names.architecture}}, {"model_type", names.model_type}};
+  root.update(names.naming == HfNaming::kGpt2       ? gpt2_json(model)
+              : names.naming == HfNaming::kDeepseek ? deepseek_json(model)
+                                                    : llama_json(model));
+  root["vocab_size"] = model.vocabulary;
+  root["tie_word_embeddings"] = model.tied_embeddings;
+  root["initializer_range"] = model.init_std;
+  root["torch_dtype"] = dtype == DType::kF32 ? "float32" : "bfloat16";
+  root["use_cache"] = true;
+  // The class defaults are the ids of other tokenizers.
+  root["bos_token_id"] = nullptr;
+  root["eos_token_id"] = nullptr;
+  return root.dump(2) + "\n";
+}
+
+}  // namespace braid
