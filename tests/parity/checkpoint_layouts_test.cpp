@@ -3,6 +3,7 @@
 #include <map>
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/samples.h"
@@ -19,13 +20,21 @@ namespace {
 constexpr int64_t kStepsBefore = 3;
 constexpr int64_t kStepsAfter = 3;
 
+/// A Llama with experts in all layers, beside the names of families.
+constexpr std::string_view kWithExperts = "experts";
+
 RunConfig config_of(const std::string& model, const std::vector<std::string>& layout) {
   std::vector<std::string> overrides = {
       "model.layers=4",       "model.width=24",       "model.heads=4",
       "model.ffn=24",         "model.init_std=0.1",   "train.microbatch=1",
       "train.sequence=12",    "train.global_batch=8", "optimizer.learning_rate=1e-3",
       "optimizer.beta2=0.99", "eval.interval=0",      "logging.run_folder=none"};
-  overrides.push_back("model.family=" + model);
+  if (model == kWithExperts) {
+    overrides.insert(overrides.end(), {"model.family=llama", "model.experts=4",
+                                       "model.experts_per_token=2", "model.expert_ffn=8"});
+  } else {
+    overrides.push_back("model.family=" + model);
+  }
   overrides.insert(overrides.end(), layout.begin(), layout.end());
   RunConfig config = parse_config("", "layouts", overrides);
   validate(config);
@@ -159,8 +168,21 @@ TEST_P(CheckpointLayouts, GoesOnAsIfNothingHadHappened) {
   EXPECT_EQ(LoadedCheckpoint(path).files().size(), static_cast<size_t>(2 * num_ranks));
 }
 
+/// Layouts of a model with experts, which ranks hold in different parts.
+std::vector<LayoutOfTest> expert_layouts() {
+  return {{"all", {}},
+          {"ep4", {"parallel.ranks=4", "parallel.expert=4"}},
+          {"ep2optimizer", {"parallel.ranks=4", "parallel.expert=2", "parallel.shard=optimizer"}},
+          {"ep2etp2", {"parallel.ranks=4", "parallel.expert=2", "parallel.expert_tensor=2"}}};
+}
+
 std::vector<Case> cases() {
   std::vector<Case> list;
+  for (const LayoutOfTest& before : expert_layouts()) {
+    for (const LayoutOfTest& after : expert_layouts()) {
+      list.push_back({std::string(kWithExperts), before, after});
+    }
+  }
   for (const LayoutOfTest& before : layouts()) {
     for (const LayoutOfTest& after : layouts()) {
       list.push_back({"llama", before, after});
