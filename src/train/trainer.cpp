@@ -365,10 +365,23 @@ class TrainingRun {
         watch_.check_copies(step);
       }
       throw_device_error(
-          "step {}: loss {} with gradient norm {}; stopped because runtime.detect_nan = \"{}\"{}{}",
-          step, result.loss, result.grad_norm, run_.config.runtime.detect_nan,
+          "step {}: loss {} with gradient norm {}; stopped because runtime.detect_nan = "
+          "\"{}\"{}{}{}",
+          step, result.loss, result.grad_norm, run_.config.runtime.detect_nan, room_hint(),
           run_.detect_nan == NanCheck::kTensors ? first_bad_tensor() : "", watch_.progress(step));
     }
+  }
+
+  /// With room for a part of the rows that can come, the first suspect of a loss that is NaN.
+  std::string room_hint() const {
+    const ParallelOptions& parallel = run_.parallel;
+    return parallel.expert_capacity == 0 || parallel.drops_rows
+               ? ""
+               : fmt::format(
+                     "; a rank has room for moe.capacity = {} of the rows of experts that "
+                     "it gets with equal loads, and makes the loss NaN if more come: raise "
+                     "it, set it to 0 (room for all), or moe.on_overflow = \"drop\"",
+                     parallel.expert_capacity);
   }
 
   std::string first_bad_tensor() {

@@ -332,6 +332,19 @@ TEST_F(Trainer, NonFiniteLossStopsWithItsStep) {
                     "again from the initial weights with the same bits$"));
 }
 
+TEST_F(Trainer, TooManyRowsForARankStopWithTheKeyThatGivesRoom) {
+  RunConfig c = config("run");
+  c.model.experts = 4;
+  c.model.experts_per_token = 2;
+  c.model.expert_ffn = 8;
+  c.parallel.expert = c.parallel.ranks;
+  c.moe.capacity = 0.5;
+  EXPECT_THAT(message_of<DeviceError>([&] { run(c); }),
+              ContainsRegex("^step 1: loss .*nan.* room for moe.capacity = 0.5 of the rows"));
+  c.moe.on_overflow = "drop";
+  EXPECT_EQ(run(c).last_step, 12);
+}
+
 TEST_F(Trainer, NonFiniteLossStopsWithItsFirstBadTensorWhenAsked) {
   RunConfig c = diverging(config("run"));
   c.runtime.detect_nan = "tensors";
