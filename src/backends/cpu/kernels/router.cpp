@@ -262,8 +262,10 @@ CpuKernel count_choices_kernel(const OpSpec& spec) {
   const Shape chosen = spec.operands[0].shape;
   const int64_t experts = spec.operands[1].shape[0];
   const int64_t divisor = std::gcd(experts, chosen[1]);
-  const auto per_choice = static_cast<W>(experts / divisor);
-  const auto mean = static_cast<W>(chosen[0] * (chosen[1] / divisor));
+  const int64_t experts_over = experts / divisor;
+  const int64_t per_token_over = chosen[1] / divisor;
+  const auto per_choice = static_cast<W>(experts_over);
+  const auto mean = static_cast<W>(chosen[0] * per_token_over);
   return {.run = [=](const KernelArgs& args) {
     const auto* const choices = args.data<const int32_t>(0);
     W* const d_bias = args.data<W>(1);
