@@ -44,7 +44,7 @@ class StageJobs {
   /// Values of kind input and output of all stages of this rank, by name.
   std::map<std::string, Value> io_values() const;
   /// Must be called for each of these values before the first job.
-  void bind(const std::string& value, IoBinding binding) { bindings_.io[value] = binding; }
+  void bind(const std::string& value, const IoBinding& binding) { bindings_.io[value] = binding; }
 
   void add(const Job& job);
 
