@@ -48,7 +48,7 @@ const BadSetting kBadSettings[] = {
     {"RanksAndBatch", {"parallel.ranks=3"}, {"train.global_batch = 8", "= 2 * 3 = 6", "6 and 12"}},
     {"HeadsAndWidth", {"model.heads=3"}, {"model.width = 32", "model.heads = 3"}},
     {"OddHeads", {"model.kv_heads=3"}, {"model.kv_heads = 3"}},
-    {"ExpertsAndRanks", {"parallel.expert=2"}, {"parallel.expert = 2", "set parallel.expert = 1"}},
+    {"ExpertsAndRanks", {"parallel.expert=5"}, {"parallel.expert = 5: must divide", "ranks"}},
     {"NoExperts",
      {"parallel.ranks=2", "parallel.expert=2"},
      {"parallel.expert = 2", "the model has no experts"}},
