@@ -159,6 +159,7 @@ std::vector<Program> build_programs(const RunSpec& run, const ParameterLayout& l
                            .dtype = dtype,
                            .fp8 = fp8,
                            .router_losses = run.router_losses,
+                           .watch_experts = run.watch_experts,
                            .optimizer = {.beta1 = optimizer.beta1,
                                          .beta2 = optimizer.beta2,
                                          .epsilon = optimizer.epsilon,
