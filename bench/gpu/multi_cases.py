@@ -95,6 +95,9 @@ VARIANTS = {
     "recompute_auto": {"overlap.cost": "{cost}", "overlap.may_change_rounding": "true", "memory.recompute": "auto"},
 }
 
+# Switches of what only CPU ranks do yet: none of these techniques can be measured.
+NOT_ON_GPUS = {"overlap_moe_expert_parallel_comm"}
+
 NOT_WITH_SHARDED_WEIGHTS = {"param_gather_with_optimizer", "align_param_gather"}  # these are gathered for each use
 ONLY_WITH_SHARDED_WEIGHTS = {"param_gather_whole_units"}
 NOT_WITH_ONE_SEQUENCE = {"halves", "forward_halves"}
