@@ -30,6 +30,20 @@ std::string describe_shards(const ParallelOptions& options, const Mesh& mesh) {
                      replicas > 1 ? fmt::format(", {} copies", replicas) : "");
 }
 
+std::string describe_experts(const RunSpec& run) {
+  const ExpertShard experts = expert_shard(run.mesh, 0, run.parallel);
+  const int64_t tokens =
+      run.microbatch_sequences * run.config.train.sequence /
+      (run.mesh.sizes().context * (run.parallel.sequence_parallel ? run.mesh.sizes().tensor : 1));
+  return fmt::format(
+      "experts   {} on each of {} ranks{}; room for {} rows of {} with equal loads{}\n",
+      run.model.experts / experts.size, experts.size,
+      experts.tensor > 1 ? fmt::format(" x {} parts", experts.tensor) : "",
+      expert_room(run.model, experts, tokens),
+      tokens * run.model.experts_per_token * experts.tensor,
+      experts.drops ? ", more are dropped" : "");
+}
+
 /// Parameter elements that a rank holds, without gaps.
 int64_t num_parameters_of(const ParameterLayout& layout) {
   int64_t count = 0;
@@ -95,6 +109,9 @@ std::string describe_layout(const RunSpec& run) {
       sizes.context, sizes.data, sizes.pipeline);
   if (sizes.pipeline > 1) {
     text += describe_pipeline(options, run.schedule());
+  }
+  if (sizes.expert * sizes.expert_tensor > 1) {
+    text += describe_experts(run);
   }
   if (options.shard != ShardKind::kNone) {
     text += describe_shards(options, mesh);

@@ -38,6 +38,25 @@ RunConfig pipeline_config() {
   return resolved(std::move(config));
 }
 
+// 8 tokens of a microbatch over 2 tensor ranks, each with 2 experts; 2 x 2 ranks exchange rows.
+TEST(RunPlan, LayoutSaysWhoHasWhichExperts) {
+  RunConfig config = pipeline_config();
+  config.parallel.sequence_parallel = true;
+  config.model.experts = 4;
+  config.model.experts_per_token = 2;
+  config.model.expert_ffn = 8;
+  EXPECT_THAT(describe_layout(resolve_run(config, 0)), Not(HasSubstr("experts ")));
+  config.parallel.expert = 2;
+  config.parallel.expert_tensor = 2;
+  EXPECT_THAT(describe_layout(resolve_run(config, 0)),
+              HasSubstr("\nexperts   2 on each of 2 ranks x 2 parts; room for 32 rows of 16 with "
+                        "equal loads\n"));
+  config.moe.capacity = 1.25;
+  config.moe.on_overflow = "drop";
+  EXPECT_THAT(describe_layout(resolve_run(config, 0)),
+              HasSubstr("room for 20 rows of 16 with equal loads, more are dropped\n"));
+}
+
 TEST(RunPlan, RefusesRatesOfBiasesThatAreNotThere) {
   RunConfig config = pipeline_config();
   config.parallel.sequence_parallel = true;
