@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/nearest_divisor.h"
 #include "base/text.h"
 #include "config/validate_overlap.h"
 #include "config/value.h"
@@ -28,15 +29,6 @@ std::string nearest_multiples(int64_t value, int64_t factor) {
   const int64_t below = value / factor * factor;
   return below == 0 ? fmt::format("the nearest is {}", factor)
                     : fmt::format("the nearest are {} and {}", below, below + factor);
-}
-
-int64_t nearest_divisor(int64_t value, int64_t wanted) {
-  int64_t best = 1;
-  for (int64_t divisor = 1; divisor <= value; ++divisor) {
-    const bool nearer = std::abs(divisor - wanted) < std::abs(best - wanted);
-    best = value % divisor == 0 && nearer ? divisor : best;
-  }
-  return best;
 }
 
 void check_each_key(const RunConfig& config) {

@@ -1,25 +1,14 @@
 #include "model/context_shard.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <numeric>
 
 #include "base/errors.h"
+#include "base/nearest_divisor.h"
 #include "model/blocks/registry.h"
 
 namespace braid {
 namespace {
-
-/// The divisor of `value` nearest to `wanted`; the smaller of two that are equally near.
-int64_t nearest_divisor(int64_t value, int64_t wanted) {
-  int64_t best = 1;
-  for (int64_t divisor = 2; divisor <= value; ++divisor) {
-    if (value % divisor == 0 && std::abs(divisor - wanted) < std::abs(best - wanted)) {
-      best = divisor;
-    }
-  }
-  return best;
-}
 
 void check_inner(const ModelSpec& spec, const TensorShard& tensor, const ContextShard& context) {
   const int64_t heads = exchanged_heads(spec, tensor);

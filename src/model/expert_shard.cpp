@@ -2,24 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <string_view>
 
 #include "base/errors.h"
+#include "base/nearest_divisor.h"
 #include "model/blocks/registry.h"
 
 namespace braid {
 namespace {
-
-int64_t nearest_divisor(int64_t value, int64_t wanted) {
-  int64_t best = 1;
-  for (int64_t divisor = 1; divisor <= value; ++divisor) {
-    if (value % divisor == 0 && std::abs(divisor - wanted) < std::abs(best - wanted)) {
-      best = divisor;
-    }
-  }
-  return best;
-}
 
 void require_divisor(std::string_view key, int64_t ranks, std::string_view size_key, int64_t size) {
   if (size % ranks != 0) {

@@ -42,11 +42,6 @@ bool is_engine_of(std::string_view engine, std::string_view op) {
          (engine == kNcclCopies && nccl_copies_suffice(op));
 }
 
-/// Number of dimensions of an operand that may have any number.
-int rank_of(const OpSpec& spec, size_t operand) {
-  return operand < spec.operands.size() ? spec.operands[operand].shape.rank() : 0;
-}
-
 template <class Attributes>
 Attributes checked_attributes(const OpSpec& spec, const OperandChecker& operands) {
   auto attributes = attributes_of<Attributes>(spec);

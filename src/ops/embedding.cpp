@@ -39,11 +39,6 @@ void check_embedding(const OpSpec& spec) {
   operands.done();
 }
 
-double size_bytes(const OperandSpec& operand) {
-  return static_cast<double>(operand.shape.num_elems()) *
-         static_cast<double>(dtype_bytes(operand.dtype));
-}
-
 /// Bytes of `rows` rows of an operand, at most those of the whole operand.
 double bytes_of_rows(const OperandSpec& table, int64_t rows) {
   return static_cast<double>(std::min(rows, table.shape[0]) * table.shape[1]) *

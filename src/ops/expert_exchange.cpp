@@ -68,11 +68,6 @@ void check_combine_rows(const OpSpec& spec) {
   operands.done();
 }
 
-double size_bytes(const OperandSpec& operand) {
-  return static_cast<double>(operand.shape.num_elems()) *
-         static_cast<double>(dtype_bytes(operand.dtype));
-}
-
 /// With equal loads a member has as many rows of experts as it has of its tokens, times `copies`.
 /// The owner's side is exact: x of dispatch_rows, y of combine_rows.
 OpCost exchange_cost(const OpSpec& spec, size_t rows, size_t weights) {

@@ -25,9 +25,9 @@ namespace braid {
 ///
 /// Rows and weights have one call. Without has_weights there are no weights, y_weights and offsets.
 ///
-/// A member has room for B rows. If it would receive more, rows that do not fit are dropped, the
-/// offsets end at B, and combine_rows makes 0 of them; so that nobody takes this for a result, a
-/// row and weight 0 are NaN then, unless `drops`. Rows of y from the last offset on are not
+/// A member has room for B rows. If more would come, those that do not fit are dropped: the offsets
+/// end at B, and combine_rows gives zeros for them. Unless `drops`, the weight of row 0 is then
+/// NaN, so that nobody takes the result for a valid one. Rows of y from the last offset on are not
 /// written.
 ///
 /// Attributes are equal on all members; dtypes of rows are floating. Source: Lepikhin et al.,

@@ -11,16 +11,6 @@
 namespace braid {
 namespace {
 
-double size_bytes(const OperandSpec& operand) {
-  return static_cast<double>(operand.shape.num_elems()) *
-         static_cast<double>(dtype_bytes(operand.dtype));
-}
-
-/// Number of dimensions of an operand that may have any number.
-int rank_of(const OpSpec& spec, size_t operand) {
-  return operand < spec.operands.size() ? spec.operands[operand].shape.rank() : 0;
-}
-
 /// i32, and of rank `rank`.
 const OperandSpec& next_integers(OperandChecker& operands, std::string_view name, Access access,
                                  int rank) {

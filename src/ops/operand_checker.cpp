@@ -45,6 +45,15 @@ DType accumulator_dtype(DType dtype) {
   return dtype == DType::kF64 ? DType::kF64 : DType::kF32;
 }
 
+int rank_of(const OpSpec& spec, size_t operand) {
+  return operand < spec.operands.size() ? spec.operands[operand].shape.rank() : 0;
+}
+
+double size_bytes(const OperandSpec& operand) {
+  return static_cast<double>(operand.shape.num_elems()) *
+         static_cast<double>(dtype_bytes(operand.dtype));
+}
+
 OpCost operand_bytes(const OpSpec& spec) {
   OpCost cost;
   for (const OperandSpec& operand : spec.operands) {

@@ -39,6 +39,11 @@ class OperandChecker {
 /// f32.
 DType accumulator_dtype(DType dtype);
 
+/// Number of dimensions of an operand that may have any number; 0 if it is missing.
+int rank_of(const OpSpec& spec, size_t operand);
+
+double size_bytes(const OperandSpec& operand);
+
 /// Bytes of the spec's operands, read and written once each.
 OpCost operand_bytes(const OpSpec& spec);
 
