@@ -42,6 +42,10 @@ def pipeline(stages, schedule, virtual_stages=1):
     return {"pipeline": stages, "schedule": schedule, "virtual_stages": virtual_stages}
 
 
+def experts(ranks, split=1, **more):
+    return {"expert": ranks, "expert_tensor": split, **more}, "experts"
+
+
 def context(ranks, method, **more):
     return {"context": ranks, "context_method": method, **more}
 
@@ -56,6 +60,8 @@ LAYOUTS = {
     "zbh1_2": (2, pipeline(2, "zb-h1")), "zbv2": (2, pipeline(2, "zb-v", 2)), "dualpipev2": (2, pipeline(2, "dualpipe-v", 2)),
     "ring2": (2, context(2, "ring")), "ring2_gpt2": (2, context(2, "ring", **ZERO["optimizer"]), "gpt2"),
     "all_gather2": (2, context(2, "all_gather")), "a2a2": (2, context(2, "a2a", **ZERO["parameters"])),
+    "experts2": (2, *experts(2)), "experts2_optimizer": (2, *experts(2, **ZERO["optimizer"])), "experts2_split": (2, *experts(1, 2)),
+    "experts2_tensor2": (2, *experts(2, tensor=2, **SEQUENCE)), "experts2_ring2": (2, *experts(2, **context(2, "ring"))),
     "data4": (4, {}), "parameters4": (4, ZERO["parameters"]), "tensor4": (4, {"tensor": 4, **SEQUENCE}),
     "tensor2_data2": (4, {"tensor": 2, **SEQUENCE}), "tensor2_parameters2": (4, {"tensor": 2, **SEQUENCE, **ZERO["parameters"]}),
     "1f1b4": (4, pipeline(4, "1f1b")), "pipeline2_optimizer2": (4, {**pipeline(2, "1f1b"), **ZERO["optimizer"]}),
@@ -63,6 +69,10 @@ LAYOUTS = {
     "a2a4": (4, context(4, "a2a")), "a2a2_ring2": (4, context(4, "a2a+ring", **ZERO["optimizer"]), "gpt2"),
     "ring2_data2": (4, context(2, "ring", **ZERO["optimizer"])), "ring2_tensor2": (4, context(2, "ring", tensor=2, **SEQUENCE)),
     "all_gather2_pipeline2": (4, context(2, "all_gather", **pipeline(2, "1f1b"))),
+    "experts4": (4, *experts(4, **ZERO["gradients"])), "experts2_data4": (4, *experts(2, **ZERO["optimizer"])),
+    "experts2_parameters4": (4, *experts(2, **ZERO["parameters"])), "experts2_split2": (4, *experts(2, 2)),
+    "experts4_tensor2": (4, *experts(4, tensor=2, **SEQUENCE)), "experts2_pipeline2": (4, *experts(2, **pipeline(2, "1f1b"))),
+    "experts2_dualpipev2": (4, *experts(2, **pipeline(2, "dualpipe-v", 2))),
     "parameters8": (8, ZERO["parameters"]), "tensor8": (8, {"tensor": 8, **SEQUENCE}, "gpt2"),
     "ring8": (8, context(8, "ring", **ZERO["optimizer"])), "tensor2_pipeline2_ring2": (8, context(2, "ring", **BLOCK)),
     "tensor2_pipeline2_data2": (8, BLOCK), "tensor2_pipeline2_optimizer2": (8, {**BLOCK, **ZERO["optimizer"]}),
@@ -95,8 +105,11 @@ def parse_arguments():
 def run_file(device, family):
     """The model and batch of layouts_test.cpp; a smaller one on the CPU."""
     heads, width, sequence = (8, 256, 64) if device == "cuda" else (8, 64, 32)
+    has_experts = family == "experts"  # a llama with experts
+    family = "llama" if has_experts else family
     kv_heads = 4 if family == "llama" else heads
     more = f"max_positions = {sequence}\n" if family == "gpt2" else ""
+    more += f"experts = 8\nexperts_per_token = 2\nexpert_ffn = {width // 2}\n" if has_experts else ""
     return (f"[model]\nfamily = \"{family}\"\nlayers = 8\nwidth = {width}\nheads = {heads}\nkv_heads = {kv_heads}\n{more}"
             f"[train]\nsequence = {sequence}\nmicrobatch = 1\nglobal_batch = 16\nsteps = {STEPS}\ndtype = \"bfloat16\"\n"
             "[optimizer]\nlearning_rate = 3e-4\nschedule = \"constant\"\n[overlap]\ncomm_engine = \"copy\"\n"

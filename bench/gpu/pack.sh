@@ -11,7 +11,7 @@ set -euo pipefail
 [ $# -eq 2 ] || { echo "usage: bench/gpu/pack.sh BUILD_FOLDER ARCHIVE.tar.xz" >&2; exit 2; }
 build=$1 archive=$2
 programs=(braid tests/braid_cuda_tests tests/braid_cuda_runtime_tests bench/braid_bench_floor bench/braid_bench_gemm_attention
-          bench/braid_bench_memory_bound bench/braid_bench_fp8 bench/braid_bench_comm)
+          bench/braid_bench_memory_bound bench/braid_bench_fp8 bench/braid_bench_comm bench/braid_bench_row_exchange)
 expected_there='^(linux-vdso|ld-linux.*|libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+|libcublas.*|libcudnn.*|libcupti|libnccl)\.so'
 
 folder=$(mktemp -d)

@@ -6,6 +6,7 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "ops/collectives.h"
+#include "ops/expert_exchange.h"
 
 namespace braid {
 namespace {
@@ -34,6 +35,10 @@ class StepWriter {
         break;
       case CommOp::kRingShift:
         shift();
+        break;
+      case CommOp::kDispatchRows:
+      case CommOp::kCombineRows:
+        exchange_rows();
         break;
       case CommOp::kSend:
         push_to(1);
@@ -77,6 +82,19 @@ class StepWriter {
     await(arrived_flag(from), from);
   }
 
+  void exchange_rows() {
+    const auto for_others = [&](const auto& visit) {
+      for (int j = 1; j < shape_.size; ++j) {
+        visit(wrapped(shape_.place + j));
+      }
+    };
+    for_others([&](int peer) { signal(credit_flag(shape_.size, shape_.place), peer); });
+    for_others([&](int peer) { await(credit_flag(shape_.size, peer), peer); });
+    steps_.push_back({.action = CopyAction::kMoveRows, .peer = shape_.place});
+    for_others([&](int peer) { signal(arrived_flag(shape_.place), peer); });
+    for_others([&](int peer) { await(arrived_flag(peer), peer); });
+  }
+
   void signal(int64_t flag, int peer) {
     steps_.push_back({.action = CopyAction::kSignal, .peer = peer, .flag = flag});
   }
@@ -107,6 +125,18 @@ class StepWriter {
   CopyShape shape_;
   std::vector<CopyStep> steps_;
 };
+
+std::vector<size_t> reached_operands(const OpSpec& spec, const CommCall& call) {
+  std::vector<size_t> reached;
+  for (size_t i = 0; i < spec.operands.size(); ++i) {
+    const bool is_integer = call.exchanges_rows() && spec.operands[i].dtype == DType::kI32;
+    const Access access = spec.operands[i].access;
+    if (!is_integer && (call.op == CommOp::kCombineRows ? reads(access) : writes(access))) {
+      reached.push_back(i);
+    }
+  }
+  return reached;
+}
 
 /// Members in group order; for a message the two ends.
 std::vector<int> members_of(const CommCall& call, int rank) {
@@ -140,8 +170,8 @@ CopyCall call_of(const Program& program, TaskId task) {
   made.shape = shape_of(call, made.ranks, program.rank);
   for (size_t i = 0; i < spec.operands.size(); ++i) {
     made.send_operand = reads(spec.operands[i].access) ? i : made.send_operand;
-    made.recv_operand = writes(spec.operands[i].access) ? i : made.recv_operand;
   }
+  made.reached_operands = reached_operands(spec, call);
   std::vector<std::string> ranks;
   for (const int rank : made.ranks) {
     ranks.push_back(std::to_string(rank));
@@ -154,6 +184,10 @@ CopyCall call_of(const Program& program, TaskId task) {
 
 }  // namespace
 
+bool accesses_peers(const OpSpec& spec) {
+  return is_by_copy_engine(spec) || exchanges_rows(spec);
+}
+
 std::vector<CopyStep> copy_steps(const CopyShape& shape) {
   return StepWriter(shape).run();
 }
@@ -165,7 +199,7 @@ std::vector<CopyCall> find_copy_calls(std::span<const Program> programs) {
   for (size_t i = 0; i < programs.size(); ++i) {
     const Program& program = programs[i];
     for (size_t task = 0; task < program.tasks.size(); ++task) {
-      if (!is_by_copy_engine(program.spec(program.tasks[task]))) {
+      if (!accesses_peers(program.spec(program.tasks[task]))) {
         continue;
       }
       CopyCall call = call_of(program, TaskId(task));

@@ -10,7 +10,8 @@
 
 /// Communication by copies: each rank pushes blocks into the memory of the others, and words of
 /// memory ("flags") synchronize them. This file computes the operations that an executor with
-/// peer-visible memory enqueues. It needs no device, so it can be tested on any machine
+/// peer-visible memory enqueues. Exchanges of rows of experts (ops/expert_exchange.h), which
+/// kernels move, use the same flags. It needs no device, so it can be tested on any machine
 /// (tests/executor/copy_steps_test.cpp).
 ///
 /// For a call, a rank has two flags per member: `credit`, which the member sets when its y may be
@@ -34,6 +35,12 @@
 ///    other ranks, and for their copies. `verify_ranks` excludes the other deadlocks.
 ///  - Ranks stay in step: a rank does not begin step j + 1 before the block of step j has arrived,
 ///    so two ranks do not push to one receiver for long.
+///
+/// In an exchange of rows, the owner of rows writes them into y of dispatch_rows, or reads them
+/// from x of combine_rows, on other ranks. `credit` then also says that x may be read, and
+/// `arrived` that its rank has moved all of its rows: a rank gives credit to all, takes that of
+/// all, moves its rows, tells all, and takes the answers of all. So nobody reads x after the end of
+/// the call.
 namespace braid {
 
 /// One rank's part in a call, without addresses.
@@ -47,10 +54,11 @@ struct CopyShape {
 };
 
 enum class CopyAction : uint8_t {
-  kSignal,  ///< set a flag of the peer to 1, after all preceding steps
-  kAwait,   ///< wait until a flag of this rank is 1, then set it to 0
-  kPush,    ///< copy from x of this rank to y of the peer
-  kKeep,    ///< copy from x of this rank to its y, unless they are the same bytes
+  kSignal,    ///< set a flag of the peer to 1, after all preceding steps
+  kAwait,     ///< wait until a flag of this rank is 1, then set it to 0
+  kPush,      ///< copy from x of this rank to y of the peer
+  kKeep,      ///< copy from x of this rank to its y, unless they are the same bytes
+  kMoveRows,  ///< move this rank's rows to or from all members
 };
 
 struct CopyStep {
@@ -73,7 +81,11 @@ constexpr int64_t num_copy_flags(int size) {
 /// The steps in stream order. Throws InternalError for an op that needs more than copies.
 std::vector<CopyStep> copy_steps(const CopyShape& shape);
 
-/// A task for copy engines (`is_by_copy_engine`), with the name that identifies it on all ranks.
+/// Whether ranks access each other's memory for a call: copy engines do it (`is_by_copy_engine`),
+/// or it exchanges rows.
+bool accesses_peers(const OpSpec& spec);
+
+/// A task that `accesses_peers`, with the name that identifies it on all ranks.
 struct CopyCall {
   size_t program = 0;
   TaskId task;
@@ -82,10 +94,13 @@ struct CopyCall {
   CopyShape shape;
   int64_t first_flag = 0;  ///< of this rank, counted over all of its calls
   size_t send_operand = 0;
-  size_t recv_operand = 0;
+  /// The operands of this rank that others access: y of copies, if there is one; rows, then
+  /// weights, of exchanges of rows.
+  std::vector<size_t> reached_operands;
 
-  bool sends() const { return shape.op != CommOp::kRecv; }
-  bool receives() const { return shape.op != CommOp::kSend; }
+  bool moves_rows() const {
+    return shape.op == CommOp::kDispatchRows || shape.op == CommOp::kCombineRows;
+  }
 };
 
 /// The copy calls of a rank's programs, in their order. Ranks number the calls of a group, and the

@@ -154,8 +154,23 @@ void check_context(const OverlapConfig& overlap, const ParallelConfig& parallel)
   }
 }
 
-void check_experts(const OverlapConfig& overlap, const ParallelConfig& parallel) {
-  if (overlap.overlap_moe_expert_parallel_comm && parallel.expert * parallel.expert_tensor == 1) {
+void check_experts(const RunConfig& config) {
+  const OverlapConfig& overlap = config.overlap;
+  const ParallelConfig& parallel = config.parallel;
+  const bool exchanges = parallel.expert * parallel.expert_tensor > 1;
+  const auto refuse_windows = [&](const std::string& key, const std::string& valid) {
+    throw_config_error(
+        "{}: ranks that exchange rows of experts (parallel.expert = {}, parallel.expert_tensor = "
+        "{}) map each other's memory, which NCCL's windows do not allow; set {}",
+        key, parallel.expert, parallel.expert_tensor, valid);
+  };
+  if (exchanges && config.runtime.nccl_windows) {
+    refuse_windows("runtime.nccl_windows = true", "runtime.nccl_windows = false");
+  }
+  if (exchanges && overlap.comm_engine == "nccl_copy") {
+    refuse_windows("overlap.comm_engine = \"nccl_copy\"", "overlap.comm_engine = \"copy\"");
+  }
+  if (overlap.overlap_moe_expert_parallel_comm && !exchanges) {
     throw_config_error(
         "overlap.overlap_moe_expert_parallel_comm = true: needs ranks that exchange rows of "
         "experts, but parallel.expert = 1; set parallel.expert above 1 or remove the key");
@@ -319,7 +334,7 @@ void validate_overlap(const RunConfig& config) {
   check_is_read(config);
   check_gathers(overlap, config.parallel);
   check_context(overlap, config.parallel);
-  check_experts(overlap, config.parallel);
+  check_experts(config);
   check_pairs(config);
   check_messages(overlap);
   check_schedule_key(overlap);

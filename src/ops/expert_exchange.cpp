@@ -179,6 +179,11 @@ const OpDefinition kCombineRowsOp{
     .integers = offsets_of_all_needs,
 };
 
+bool exchanges_rows(const OpSpec& spec) {
+  return communicates_as(spec, CommOp::kDispatchRows) ||
+         communicates_as(spec, CommOp::kCombineRows);
+}
+
 DispatchedRows dispatch_rows(GraphBuilder& builder, const RowsToDispatch& rows,
                              const ExpertGroup& group, std::string_view site) {
   const Value x = builder.value(rows.x);

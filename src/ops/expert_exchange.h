@@ -50,6 +50,9 @@ struct ExpertExchangeAttributes {
 extern const OpDefinition kDispatchRowsOp;
 extern const OpDefinition kCombineRowsOp;
 
+/// Whether the op is one of these.
+bool exchanges_rows(const OpSpec& spec);
+
 /// The ranks that exchange rows, and what each holds.
 struct ExpertGroup {
   std::string_view name;

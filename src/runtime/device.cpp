@@ -61,10 +61,6 @@ std::string why_no_gpu_runs(const RunConfig& config, const FoundGpus& gpus,
   if (config.parallel.ranks != 1 && emulates_links(config.links)) {
     return "section [links] emulates links, which only CPU ranks can have";
   }
-  if (config.parallel.expert * config.parallel.expert_tensor > 1) {
-    return "parallel.expert and parallel.expert_tensor exchange rows of experts, which only CPU "
-           "ranks can do yet";
-  }
   return config.parallel.ranks == 1 ? "" : why_not_several(config, gpus, local_process);
 }
 

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "comm/wires.h"
+#include "support/row_exchange_cases.h"
 
 namespace braid {
 namespace {
@@ -12,20 +13,6 @@ using ::testing::Each;
 
 constexpr int64_t kWidth = 3;
 constexpr float kUnwritten = -77.0f;
-
-/// What the members of a group have: counts[m][e] rows of expert e.
-struct Experts {
-  std::vector<std::vector<int64_t>> counts;
-  int64_t copies = 1;
-  int64_t room = 1000;  ///< rows that a member can receive
-  bool drops = false;
-
-  int64_t members() const { return std::ssize(counts); }
-  int64_t experts() const { return std::ssize(counts[0]); }
-  int64_t local() const { return experts() * copies / members(); }
-  int64_t rows() const { return std::reduce(counts[0].begin(), counts[0].end()); }
-  int64_t first(int64_t member) const { return member / copies * local(); }
-};
 
 /// A row of an expert that came from a member, in the order of a member that holds the expert.
 struct HeldRow {
@@ -56,19 +43,6 @@ std::vector<HeldRow> all_held(const Experts& given, int64_t member) {
   }
   all.resize(static_cast<size_t>(std::min(std::ssize(all), given.room)));
   return all;
-}
-
-std::vector<int32_t> offsets_of_all(const Experts& given) {
-  std::vector<int32_t> offsets;
-  for (const auto& counts : given.counts) {
-    int32_t sum = 0;
-    offsets.push_back(sum);
-    for (const int64_t count : counts) {
-      sum += static_cast<int32_t>(count);
-      offsets.push_back(sum);
-    }
-  }
-  return offsets;
 }
 
 /// Rows and weights of a member.
@@ -104,19 +78,6 @@ CommCall call_of(CommOp op, const Group& group, const Experts& given,
   return call;
 }
 
-/// Two members' experts each on one rank; an expert without rows; a member that gets nothing; all
-/// rows to one expert; three members that share every expert.
-std::vector<Experts> cases() {
-  return {{.counts = {{3}}},
-          {.counts = {{2, 1, 0, 4}, {0, 5, 1, 1}}},
-          {.counts = {{0, 4}, {0, 4}}},
-          {.counts = {{1, 0, 2, 3, 1, 0}, {7, 0, 0, 0, 0, 0}, {2, 0, 1, 1, 1, 2}}},
-          {.counts = {{2, 2}, {4, 0}, {1, 3}}, .copies = 3},
-          {.counts = {{2, 1, 0, 4}, {0, 5, 1, 1}, {7, 0, 0, 0}, {1, 2, 2, 2}}, .copies = 2},
-          {.counts = {{2, 1, 0, 4}, {0, 5, 1, 1}}, .room = 5, .drops = true},
-          {.counts = {{2, 2}, {4, 0}, {1, 3}}, .copies = 3, .room = 7, .drops = true}};
-}
-
 class RowExchangeOver : public ::testing::TestWithParam<Wire> {
  protected:
   /// Runs `body(rank, call, x, y)` with a call of each rank.
@@ -147,7 +108,7 @@ Rows rows_of_member(const Experts& given, CommOp op, int64_t member) {
 }
 
 TEST_P(RowExchangeOver, DispatchBringsRowsInTheOrderOfExpertsAndMembers) {
-  for (const Experts& given : cases()) {
+  for (const Experts& given : awkward_experts()) {
     on_ranks(CommOp::kDispatchRows, given, [&](int rank, const Rows& y, const auto& offsets) {
       const std::vector<HeldRow> held = all_held(given, rank);
       for (size_t r = 0; r < held.size(); ++r) {
@@ -169,7 +130,7 @@ TEST_P(RowExchangeOver, DispatchBringsRowsInTheOrderOfExpertsAndMembers) {
 }
 
 TEST_P(RowExchangeOver, CombineBringsEachRowBackAsTheSumOfItsCopies) {
-  for (const Experts& given : cases()) {
+  for (const Experts& given : awkward_experts()) {
     on_ranks(CommOp::kCombineRows, given, [&](int rank, const Rows& y, const auto&) {
       std::vector<std::vector<float>> expected(static_cast<size_t>(given.rows()),
                                                std::vector<float>(kWidth + 1));

@@ -105,6 +105,26 @@ TEST(ValidateOverlap, RanksThatShareAGpuNeedCopiesAndProcesses) {
   EXPECT_NO_THROW(validate_overlap(config));
 }
 
+TEST(ValidateOverlap, RanksThatExchangeRowsHaveNoWindows) {
+  const std::string why =
+      "ranks that exchange rows of experts (parallel.expert = 4, parallel.expert_tensor = 1) map "
+      "each other's memory, which NCCL's windows do not allow; ";
+  RunConfig good;
+  good.parallel.expert = 4;
+  good.overlap.comm_engine = "copy";
+  EXPECT_NO_THROW(validate_overlap(good));
+  RunConfig config = good;
+  config.runtime.nccl_windows = true;
+  EXPECT_EQ(refusal(config),
+            "runtime.nccl_windows = true: " + why + "set runtime.nccl_windows = false");
+  config = good;
+  config.overlap.comm_engine = "nccl_copy";
+  EXPECT_EQ(refusal(config),
+            "overlap.comm_engine = \"nccl_copy\": " + why + "set overlap.comm_engine = \"copy\"");
+  config.parallel.expert = 1;
+  EXPECT_NO_THROW(validate_overlap(config));
+}
+
 TEST(ValidateOverlap, TakesPermissionsForAutoAlone) {
   RunConfig config;
   config.overlap.may_change_rounding = true;

@@ -75,6 +75,11 @@ class ModelRun {
 
   bool is_message(const Call& call) const { return call.op == CommOp::kSend; }
 
+  /// Rows of experts, too, are here one block for each member.
+  static bool exchanges(CommOp op) {
+    return op == CommOp::kAllToAll || op == CommOp::kDispatchRows || op == CommOp::kCombineRows;
+  }
+
   void prepare() {
     std::map<std::pair<int, int>, Lane> lanes;
     for (size_t i = 0; i < calls_.size(); ++i) {
@@ -89,7 +94,7 @@ class ModelRun {
                      .block_bytes = entry.call.block,
                      .shift = entry.call.shift};
         end.steps = copy_steps(end.shape);
-        const bool many = entry.call.op == CommOp::kAllToAll;
+        const bool many = exchanges(entry.call.op);
         end.x.resize(static_cast<size_t>(entry.call.block * (many ? n : 1)));
         end.y.resize(static_cast<size_t>(entry.call.block *
                                          (many || entry.call.op == CommOp::kAllGather ? n : 1)));
@@ -189,8 +194,25 @@ class ModelRun {
       case CopyAction::kKeep:
         copy(end, end, step);
         return true;
+      case CopyAction::kMoveRows:
+        move_rows(entry, end);
+        return true;
     }
     return false;
+  }
+
+  /// The owner of rows writes them to the others, or reads them there.
+  static void move_rows(Entry& entry, End& end) {
+    const int64_t block = entry.call.block;
+    for (End& other : entry.ends) {
+      EXPECT_EQ(other.state, State::kRunning) << "memory that is in use";
+      EXPECT_EQ(other.num_runs, end.num_runs);
+      const bool pushes = entry.call.op == CommOp::kDispatchRows;
+      const End& from = pushes ? end : other;
+      End& to = pushes ? other : end;
+      std::copy_n(from.x.begin() + to.shape.place * block, block,
+                  to.y.begin() + from.shape.place * block);
+    }
   }
 
   static void copy(const End& from, End& to, const CopyStep& step) {
@@ -215,6 +237,8 @@ class ModelRun {
                     sent(entry, end, static_cast<size_t>(from), rest));
           break;
         case CommOp::kAllToAll:
+        case CommOp::kDispatchRows:
+        case CommOp::kCombineRows:
           ASSERT_EQ(end.y[static_cast<size_t>(i)],
                     sent(entry, end, static_cast<size_t>(from), end.shape.place * block + rest));
           break;
@@ -256,6 +280,8 @@ TEST(CopySteps, NothingIsOverwrittenOrLostWhateverTheSpeedOfRanks) {
       run.add({.op = CommOp::kRingShift, .ranks = all, .block = 5, .shift = -1}, 1);
       run.add({.op = CommOp::kRingShift, .ranks = all, .block = 5, .shift = num_ranks + 1}, 1);
       run.add({.op = CommOp::kAllGather, .ranks = {num_ranks - 1, 0}, .block = 1}, 2);
+      run.add({.op = CommOp::kDispatchRows, .ranks = all, .block = 2}, 1);
+      run.add({.op = CommOp::kCombineRows, .ranks = all, .block = 2}, 1);
       run.add({.op = CommOp::kSend, .ranks = {0, num_ranks - 1}, .block = 4}, 3);
       run.add({.op = CommOp::kSend, .ranks = {num_ranks - 1, 0}, .block = 4}, 3);
       run.run();
@@ -310,9 +336,40 @@ TEST(CopyCalls, AreNamedAlikeByTheirRanks) {
   EXPECT_EQ(seven[2].shape.place, 0);
   EXPECT_EQ(four[0].shape.place, 1);
   EXPECT_EQ(four[0].shape.block_bytes, 12);
+  EXPECT_EQ(seven[0].reached_operands, std::vector<size_t>{1});
+  EXPECT_TRUE(seven[2].reached_operands.empty());
   EXPECT_TRUE(
       find_copy_calls(std::vector{program(4, "all_gather(x -> y) {group=0} compute comm\n")})
           .empty());
+}
+
+TEST(CopyCalls, OfRowsReachRowsAndWeights) {
+  const Program program = parse_program(
+      "program step rank=1 ranks=2 events=0\n"
+      "stream compute kind=compute priority=0\n"
+      "group experts kind=expert ranks=0,1\n"
+      "buffer x bf16 [6,4] activation persistent device\n"
+      "buffer weights f32 [6] activation persistent device\n"
+      "buffer offsets_of_all i32 [6] activation persistent device\n"
+      "buffer y bf16 [9,4] activation persistent device\n"
+      "buffer y_weights f32 [9] activation persistent device\n"
+      "buffer offsets i32 [2] activation persistent device\n"
+      "buffer back bf16 [6,4] activation persistent device\n"
+      "dispatch_rows(x, weights, offsets_of_all -> y, y_weights, offsets) {group=0, experts=2, "
+      "copies=1, has_weights=true, drops=false} compute comm\n"
+      "combine_rows(y, offsets_of_all -> back) {group=0, experts=2, copies=1, has_weights=false, "
+      "drops=false} compute comm\n");
+  const auto calls = find_copy_calls({&program, 1});
+  ASSERT_EQ(calls.size(), 2u);
+  EXPECT_THAT(calls[0].reached_operands, ElementsAre(3, 4));
+  EXPECT_THAT(calls[1].reached_operands, ElementsAre(0));
+  EXPECT_EQ(calls[1].name, "program 0, experts calls of ranks 0, 1, number 1");
+  std::vector<CopyAction> actions;
+  for (const CopyStep& step : copy_steps(calls[0].shape)) {
+    actions.push_back(step.action);
+  }
+  using enum CopyAction;
+  EXPECT_THAT(actions, ElementsAre(kSignal, kAwait, kMoveRows, kSignal, kAwait));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "backends/copy_steps.h"
 #include "backends/cuda/kernels/attention_calls.h"
 #include "backends/cuda/kernels/fused_kernels.h"
 #include "backends/cuda/kernels/scaled_product.h"
@@ -89,13 +90,14 @@ size_t embedding_wgrad_bytes(const OpSpec& spec) {
   return 7 * sort_array_bytes(spec.operands[0].shape[0]) + kCounterBytes;
 }
 
-/// For communication by copy engines: a copy per member and the words around it. NCCL's has words
-/// of every member at both ends of a call; these are copies, too.
+/// For communication by copy engines and exchanges of rows: a copy per member and the words around
+/// it. NCCL's has words of every member at both ends of a call; these are copies, too.
 int64_t count_copy_nodes(const Program& program) {
   int64_t nodes = 0;
   for (const Task& task : program.tasks) {
     const OpSpec& spec = program.spec(task);
-    const auto group = needs_no_sm(spec) ? group_of(program, spec) : std::nullopt;
+    const bool has_nodes = needs_no_sm(spec) || accesses_peers(spec);
+    const auto group = has_nodes ? group_of(program, spec) : std::nullopt;
     const int64_t per_member = is_by_nccl_copies(spec) ? 4 : 2;
     nodes +=
         group ? per_member * static_cast<int64_t>(program.groups[group->index()].ranks.size()) : 0;
@@ -231,7 +233,7 @@ int64_t CudaNeeds::nccl_bytes() const {
 std::vector<NcclNeed> nccl_needs(std::span<const Program> programs) {
   std::vector<NcclNeed> needs;
   for (CommunicatorKey& key : communicator_keys(programs, [&](size_t program, TaskId task) {
-         return !is_by_copy_engine(programs[program].spec(programs[program].tasks[task.index()]));
+         return !accesses_peers(programs[program].spec(programs[program].tasks[task.index()]));
        })) {
     const int64_t connections = count_connections(programs, key);
     needs.push_back(

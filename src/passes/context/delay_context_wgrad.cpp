@@ -9,6 +9,7 @@
 
 #include "config/run_config.h"
 #include "ir/dependencies.h"
+#include "ops/expert_exchange.h"
 #include "ops/op.h"
 #include "passes/analysis/job_spans.h"
 #include "passes/analysis/rank_independent.h"
@@ -33,11 +34,8 @@ bool is_exchange(const Program& program, const Task& task) {
   }
   const bool is_of_context =
       communicates_as(spec, CommOp::kAllToAll) || communicates_as(spec, CommOp::kReduceScatter);
-  const bool is_of_experts =
-      communicates_as(spec, CommOp::kDispatchRows) || communicates_as(spec, CommOp::kCombineRows);
-  const GroupKind kind = program.groups[group->index()].kind;
-  return (is_of_context && kind == GroupKind::kContext) ||
-         (is_of_experts && kind == GroupKind::kExpert);
+  return program.groups[group->index()].kind == GroupKind::kContext ? is_of_context
+                                                                    : exchanges_rows(spec);
 }
 
 class Delayer {

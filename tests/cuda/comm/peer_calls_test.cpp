@@ -18,6 +18,7 @@
 #include "base/errors.h"
 #include "ir/text.h"
 #include "passes/streams/comm_engine.h"
+#include "support/row_exchange_cases.h"
 
 namespace braid {
 namespace {
@@ -93,15 +94,17 @@ class RankOnGpu {
     }
   }
 
-  void write(const std::string& buffer, const std::vector<float>& values) {
-    BRAID_CUDA_CHECK(cudaMemcpyAsync(place_of(buffer), values.data(), values.size() * sizeof(float),
+  template <class T>
+  void write(const std::string& buffer, const std::vector<T>& values) {
+    BRAID_CUDA_CHECK(cudaMemcpyAsync(place_of(buffer), values.data(), values.size() * sizeof(T),
                                      cudaMemcpyHostToDevice, stream_));
     BRAID_CUDA_CHECK(cudaStreamSynchronize(stream_));
   }
 
-  std::vector<float> read(const std::string& buffer, size_t count) {
-    std::vector<float> values(count);
-    BRAID_CUDA_CHECK(cudaMemcpyAsync(values.data(), place_of(buffer), count * sizeof(float),
+  template <class T = float>
+  std::vector<T> read(const std::string& buffer, size_t count) {
+    std::vector<T> values(count);
+    BRAID_CUDA_CHECK(cudaMemcpyAsync(values.data(), place_of(buffer), count * sizeof(T),
                                      cudaMemcpyDeviceToHost, stream_));
     BRAID_CUDA_CHECK(cudaStreamSynchronize(stream_));
     return values;
@@ -187,7 +190,8 @@ float sum_at(const std::vector<std::vector<float>>& x, int64_t element) {
   return sum;
 }
 
-class PeerCallsOnGpus : public ::testing::TestWithParam<CallCase> {
+/// Ranks that are threads.
+class RanksOnGpus : public ::testing::Test {
  protected:
   void SetUp() override {
     if (cudaGetDeviceCount(&num_gpus_) != cudaSuccess || num_gpus_ < 1) {
@@ -207,17 +211,41 @@ class PeerCallsOnGpus : public ::testing::TestWithParam<CallCase> {
 
   int device_of(int rank) const { return rank % num_gpus_; }
 
-  void run(const CallCase& call, int num_ranks, int64_t block, int num_replays) {
+  /// Calls body(rank, its end of a rendezvous) on a thread per rank, whose device is current.
+  template <class Body>
+  void on_ranks(int num_ranks, const Body& body) const {
     const auto meeting = make_in_process_rendezvous(num_ranks, 60'000'000'000);
     run_side_by_side(static_cast<size_t>(num_ranks), [&](size_t rank) {
-      run_rank(call, static_cast<int>(rank), num_ranks, block, num_replays, *meeting[rank]);
+      BRAID_CUDA_CHECK(cudaSetDevice(device_of(static_cast<int>(rank))));
+      body(static_cast<int>(rank), *meeting[rank]);
+    });
+  }
+
+  /// Launches the rank's tasks at a random time, and waits for them.
+  static void launch_late(RankOnGpu& on_gpu, int replay, std::mt19937& random) {
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 1500));
+    on_gpu.launch(/*as_graph=*/replay % 4 != 0);
+    if (!ends(on_gpu.stream(), kLongest)) {
+      on_gpu.calls().release();
+      throw_device_error("a rank hangs in replay {}", replay);
+    }
+  }
+
+ private:
+  int num_gpus_ = 0;
+};
+
+class PeerCallsOnGpus : public RanksOnGpus, public ::testing::WithParamInterface<CallCase> {
+ protected:
+  void run(const CallCase& call, int num_ranks, int64_t block, int num_replays) {
+    on_ranks(num_ranks, [&](int rank, Rendezvous& meeting) {
+      run_rank(call, rank, num_ranks, block, num_replays, meeting);
     });
   }
 
  private:
   void run_rank(const CallCase& call, int rank, int num_ranks, int64_t block, int num_replays,
                 Rendezvous& meeting) {
-    BRAID_CUDA_CHECK(cudaSetDevice(device_of(rank)));
     const auto elems = [&](int64_t blocks) { return block * (blocks < 0 ? num_ranks : blocks); };
     RankOnGpu on_gpu(program_of(rank, num_ranks, elems(call.x_blocks), elems(call.y_blocks),
                                 call.tasks(rank, num_ranks)),
@@ -229,13 +257,7 @@ class PeerCallsOnGpus : public ::testing::TestWithParam<CallCase> {
         x.push_back(data_of(other, replay, elems(call.x_blocks)));
       }
       on_gpu.write("x", x[static_cast<size_t>(rank)]);
-      std::this_thread::sleep_for(std::chrono::microseconds(random() % 1500));
-      on_gpu.launch(/*as_graph=*/replay % 4 != 0);
-      if (!ends(on_gpu.stream(), kLongest)) {
-        on_gpu.calls().release();
-        throw_device_error("rank {} of {} hangs in replay {} of {}", rank, num_ranks, replay,
-                           call.name);
-      }
+      launch_late(on_gpu, replay, random);
       const auto y = on_gpu.read("y", static_cast<size_t>(elems(call.y_blocks)));
       for (size_t i = 0; i < y.size(); ++i) {
         const auto at = static_cast<int64_t>(i);
@@ -245,8 +267,6 @@ class PeerCallsOnGpus : public ::testing::TestWithParam<CallCase> {
       }
     }
   }
-
-  int num_gpus_ = 0;
 };
 
 TEST_P(PeerCallsOnGpus, AreRightInEveryReplayWhateverTheSpeedOfRanks) {
@@ -316,6 +336,87 @@ INSTANTIATE_TEST_SUITE_P(
                    return x[from][static_cast<size_t>(i)];
                  }}),
     [](const auto& call) { return std::string(call.param.name); });
+
+constexpr int64_t kRows = 96;  // of a rank
+constexpr int64_t kWidth = 36;
+constexpr int64_t kExpertsOfRank = 3;
+
+/// Rows go to the ranks with their experts, and come back.
+Program rows_program(int rank, int num_ranks) {
+  const int64_t experts = kExpertsOfRank * num_ranks;
+  const int64_t room = kRows * num_ranks;
+  std::string ranks = "0";
+  for (int other = 1; other < num_ranks; ++other) {
+    ranks += "," + std::to_string(other);
+  }
+  std::string text = fmt::format(
+      "program step rank={} ranks={} events=0\nstream comm kind=comm priority=1\n"
+      "group all kind=expert ranks={}\n",
+      rank, num_ranks, ranks);
+  const auto add = [&](const std::string& name, const std::string& type) {
+    text += fmt::format("buffer {} {} activation persistent device\n", name, type);
+  };
+  add("x", fmt::format("f32 [{},{}]", kRows, kWidth));
+  add("weights", fmt::format("f32 [{}]", kRows));
+  add("offsets_of_all", fmt::format("i32 [{}]", num_ranks * (experts + 1)));
+  add("y", fmt::format("f32 [{},{}]", room, kWidth));
+  add("y_weights", fmt::format("f32 [{}]", room));
+  add("offsets", fmt::format("i32 [{}]", kExpertsOfRank + 1));
+  add("back", fmt::format("f32 [{},{}]", kRows, kWidth));
+  const auto attributes = [&](bool has_weights) {
+    return fmt::format("{{group=0, experts={}, copies=1, has_weights={}, drops=false}}", experts,
+                       has_weights);
+  };
+  text += "dispatch_rows(x, weights, offsets_of_all -> y, y_weights, offsets) " + attributes(true) +
+          " comm comm\n";
+  text += "combine_rows(y, offsets_of_all -> back) " + attributes(false) + " comm comm\n";
+  return parse_program(text);
+}
+
+/// Another one in each replay, the same for all ranks. Often one expert has most rows.
+Experts random_experts(int num_ranks, int replay) {
+  std::mt19937 random(static_cast<unsigned>(replay));
+  Experts experts{.room = kRows * num_ranks};
+  const auto many = static_cast<size_t>(kExpertsOfRank * num_ranks);
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    std::vector<int64_t> counts(many, 0);
+    for (int64_t row = 0; row < kRows; ++row) {
+      ++counts[random() % 3 == 0 ? random() % many : static_cast<size_t>(replay) % many];
+    }
+    experts.counts.push_back(counts);
+  }
+  return experts;
+}
+
+using RowCallsOnGpus = RanksOnGpus;
+
+TEST_F(RowCallsOnGpus, BringEachRowThereAndBackWhateverTheSpeedOfRanks) {
+  for (const int num_ranks : numbers_of_ranks()) {
+    on_ranks(num_ranks, [&](int rank, Rendezvous& meeting) {
+      RankOnGpu on_gpu(rows_program(rank, num_ranks), device_of(rank), meeting);
+      std::mt19937 random(static_cast<unsigned>(rank));
+      for (int replay = 0; replay < 200 && !HasFatalFailure(); ++replay) {
+        const Experts experts = random_experts(num_ranks, replay);
+        const auto x = data_of(rank, replay, kRows * kWidth);
+        const auto weights = data_of(rank, replay + 1000, kRows);
+        on_gpu.write("x", x);
+        on_gpu.write("weights", weights);
+        on_gpu.write("offsets_of_all", offsets_of_all(experts));
+        launch_late(on_gpu, replay, random);
+        ASSERT_EQ(on_gpu.read("back", x.size()), x) << "rank " << rank << ", replay " << replay;
+        const auto held = on_gpu.read<int32_t>("offsets", kExpertsOfRank + 1);
+        const auto first = static_cast<size_t>(kExpertsOfRank * rank);
+        int64_t expected = 0;
+        for (size_t e = 0; e < kExpertsOfRank; ++e) {
+          for (const auto& counts : experts.counts) {
+            expected += counts[first + e];
+          }
+          ASSERT_EQ(held[e + 1], expected);
+        }
+      }
+    });
+  }
+}
 
 // Rank 1 never comes: rank 0 waits until it is released, as the executor does when a rank fails.
 TEST(PeerCallsRelease, EndsWaitsForARankThatNeverComes) {

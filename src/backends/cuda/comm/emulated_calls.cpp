@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backends/cuda/comm/call_player.h"
+#include "backends/cuda/comm/row_exchange.h"
 #include "backends/cuda/cuda_error.h"
 #include "backends/cuda/cuda_handle.h"
 #include "backends/cuda/device_arena.h"
@@ -89,6 +90,7 @@ struct EmulatedCalls::State {
   void measure_overhead();
   void enqueue_wait(size_t wait, cudaStream_t stream, const std::vector<StandInCopy>& copies,
                     const CommCall& call);
+  void enqueue_exchange(size_t wait, cudaStream_t stream, const CommCall& call, size_t member);
   CudaKernel kernel_of(const Program& program, const TaskDuration& duration, size_t wait);
 };
 
@@ -136,6 +138,14 @@ void EmulatedCalls::State::enqueue_wait(size_t wait, cudaStream_t stream,
   player.enqueue_end(wait, stream);
 }
 
+/// In every step: rows must fit the offsets of the step.
+void EmulatedCalls::State::enqueue_exchange(size_t wait, cudaStream_t stream, const CommCall& call,
+                                            size_t member) {
+  player.enqueue_begin(wait, stream);
+  launch_emulated_row_exchange(call, member, stream);
+  player.enqueue_end(wait, stream);
+}
+
 CudaKernel EmulatedCalls::State::kernel_of(const Program& program, const TaskDuration& duration,
                                            size_t wait) {
   const OpSpec& spec = program.spec(program.tasks[duration.task.index()]);
@@ -143,6 +153,9 @@ CudaKernel EmulatedCalls::State::kernel_of(const Program& program, const TaskDur
   return {.launch =
               [this, &spec, &group, rank = program.rank, wait](const CudaKernelArgs& args) {
                 const CommCall call = make_comm_call(spec, group, args.operands, spec.op);
+                if (call.exchanges_rows()) {
+                  return enqueue_exchange(wait, args.stream, call, check_comm_call(call, rank));
+                }
                 const bool fills = call.result_bytes() <= anew_bytes || !is_captured(args.stream);
                 enqueue_wait(
                     wait, args.stream,

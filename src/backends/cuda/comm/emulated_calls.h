@@ -22,6 +22,8 @@ namespace braid {
 /// twentieth of its rate alone (1 to 128 MB on H200), unlike a push to a peer; so times are
 /// accurate only without these copies.
 ///
+/// Exchanges of rows run their kernel in every step, on this rank's memory alone.
+///
 /// Not emulated: the SMs that NCCL's kernels would occupy, traffic in this device's memory, and the
 /// slowdown of concurrent calls by each other.
 class EmulatedCalls {

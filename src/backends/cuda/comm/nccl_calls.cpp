@@ -138,7 +138,8 @@ void enqueue(const NcclCall& c, const CudaKernelArgs& args) {
       break;
     case CommOp::kDispatchRows:
     case CommOp::kCombineRows:
-      throw_internal_error("{}: GPUs do not exchange rows of experts yet", comm_op_name(c.call.op));
+      throw_internal_error("{}: NCCL does not know how many rows there are",
+                           comm_op_name(c.call.op));
     case CommOp::kSend:  // the communicator is {sender, receiver}
       BRAID_NCCL_CHECK(nccl.send(x, c.send_elems(), c.dtype, 1, c.communicator, args.stream));
       break;

@@ -10,6 +10,7 @@
 #include <sstream>
 #include <utility>
 
+#include "backends/cuda/comm/row_exchange.h"
 #include "backends/cuda/cuda_error.h"
 #include "backends/cuda/cuda_handle.h"
 #include "backends/cuda/device_arena.h"
@@ -26,10 +27,15 @@ constexpr const char* kPrivateOperands = "private operands";
 /// All bytes of the flags of a failed run: as a number, larger than any value that a wait expects.
 constexpr int kReleasedByte = 1;
 
-/// The places of y and the flags of a call on a rank.
-struct CallPlace {
-  size_t part = 0;  // of PeerMemory; meaningless on a rank that only sends
+/// An address in the memory of a rank.
+struct Place {
+  size_t part = 0;  // of PeerMemory
   int64_t offset = 0;
+};
+
+/// The places of what others access, and of the flags, of a call on a rank.
+struct CallPlace {
+  std::vector<Place> operands;  // CopyCall::reached_operands
   int64_t first_flag = 0;
   int64_t block_bytes = 0;
 };
@@ -39,8 +45,11 @@ using CallPlaces = std::map<std::string, CallPlace>;
 std::string to_text(const CallPlaces& places) {
   std::string text;
   for (const auto& [name, place] : places) {
-    text += fmt::format("{} {} {} {} {}\n", place.part, place.offset, place.first_flag,
-                        place.block_bytes, name);
+    text += fmt::format("{} {} {}", place.first_flag, place.block_bytes, place.operands.size());
+    for (const Place& operand : place.operands) {
+      text += fmt::format(" {} {}", operand.part, operand.offset);
+    }
+    text += fmt::format(" {}\n", name);
   }
   return text;
 }
@@ -49,7 +58,13 @@ CallPlaces from_text(const std::string& text) {
   CallPlaces places;
   std::istringstream lines(text);
   CallPlace place;
-  while (lines >> place.part >> place.offset >> place.first_flag >> place.block_bytes) {
+  size_t num_operands = 0;
+  while (lines >> place.first_flag >> place.block_bytes >> num_operands) {
+    place.operands.clear();
+    for (size_t i = 0; i < num_operands && lines; ++i) {
+      Place& operand = place.operands.emplace_back();
+      lines >> operand.part >> operand.offset;
+    }
     std::string name;
     check(static_cast<bool>(std::getline(lines >> std::ws, name)), "a call without a name");
     places.emplace(std::move(name), place);
@@ -57,25 +72,21 @@ CallPlaces from_text(const std::string& text) {
   return places;
 }
 
-/// What a call enqueues: memory operations, then a copy.
+/// What a call enqueues: memory operations, then a copy or a kernel.
 struct Stage {
   MemoryOps words;
-  std::byte* to = nullptr;  // null: no copy
-  int64_t from_bytes = 0;
-  int64_t num_bytes = 0;
+  std::function<void(cudaStream_t)> move;  // empty: nothing
 };
 
-CudaKernel kernel_of(std::vector<Stage> stages, size_t send_operand) {
+CudaKernel kernel_of(std::vector<Stage> stages) {
   return {.launch =
-              [stages = std::move(stages), send_operand](const CudaKernelArgs& args) {
+              [stages = std::move(stages)](const CudaKernelArgs& args) {
                 for (const Stage& stage : stages) {
                   if (!stage.words.empty()) {
                     stage.words.enqueue(args.stream);
                   }
-                  if (stage.to != nullptr) {
-                    BRAID_CUDA_CHECK(cudaMemcpyAsync(
-                        stage.to, args.operands[send_operand] + stage.from_bytes,
-                        static_cast<size_t>(stage.num_bytes), cudaMemcpyDefault, args.stream));
+                  if (stage.move != nullptr) {
+                    stage.move(args.stream);
                   }
                 }
               },
@@ -97,6 +108,7 @@ std::string why_apart_in(const PeerMemory& memory, const std::vector<int>& ranks
 
 struct PeerCalls::State {
   int rank;
+  std::span<const Program> programs;
   std::vector<CopyCall> calls;
   std::map<std::pair<size_t, TaskId>, CudaKernel> kernels;
   DeviceArena flags;
@@ -108,8 +120,8 @@ struct PeerCalls::State {
   std::map<int, CallPlaces> places;  // by rank
   std::vector<std::string> apart;
 
-  State(int own_rank, std::span<const Program> programs)
-      : rank(own_rank), calls(find_copy_calls(programs)) {
+  State(int own_rank, std::span<const Program> own_programs)
+      : rank(own_rank), programs(own_programs), calls(find_copy_calls(own_programs)) {
     for (const CopyCall& call : calls) {
       kernels.try_emplace({call.program, call.task});
     }
@@ -147,6 +159,11 @@ struct PeerCalls::State {
   bool may_be_apart(const CopyCall& call) const;
   const CallPlace& place_at(const CopyCall& call, int member) const;
   std::byte* flag_at(const CopyCall& call, int member, int64_t flag) const;
+  std::byte* reached(const CopyCall& call, int member, size_t index) const;
+  std::function<void(cudaStream_t)> copy_of(const CopyCall& call, const CopyStep& step,
+                                            const Connection& connection) const;
+  std::function<void(cudaStream_t)> move_rows_of(const CopyCall& call,
+                                                 const Connection& connection) const;
   std::vector<Stage> stages_of(const CopyCall& call, const Connection& connection) const;
 };
 
@@ -155,15 +172,15 @@ CallPlaces PeerCalls::State::own_places(const Connection& connection) const {
   CallPlaces own;
   for (const CopyCall& call : calls) {
     CallPlace place{.first_flag = call.first_flag, .block_bytes = call.shape.block_bytes};
-    if (call.receives()) {
-      std::byte* const y = connection.address(call.program, call.task, call.recv_operand);
+    for (const size_t operand : call.reached_operands) {
+      std::byte* const data = connection.address(call.program, call.task, operand);
       const auto found = std::ranges::find_if(connection.memory, [&](const SharedMemory& it) {
-        return it.data <= y && y < it.data + it.size_bytes;
+        return it.data <= data && data < it.data + it.size_bytes;
       });
-      check(found != connection.memory.end(), "{}: y is in memory that peers do not see",
-            call.name);
-      place.part = static_cast<size_t>(found - connection.memory.begin());
-      place.offset = y - found->data;
+      check(found != connection.memory.end(), "{}: operand {} is in memory that peers do not see",
+            call.name, operand);
+      place.operands.push_back(
+          {static_cast<size_t>(found - connection.memory.begin()), data - found->data});
     }
     const bool is_new = own.emplace(call.name, place).second;
     check(is_new, "rank {} has two calls {}", rank, call.name);
@@ -200,6 +217,49 @@ std::byte* PeerCalls::State::flag_at(const CopyCall& call, int member, int64_t f
   return flag_memory->data(at, 0) + (place_at(call, member).first_flag + flag) * kWordBytes;
 }
 
+/// The address here of operand number `index` of those that others access.
+std::byte* PeerCalls::State::reached(const CopyCall& call, int member, size_t index) const {
+  const Place& place = place_at(call, member).operands.at(index);
+  return memory->data(call.ranks[static_cast<size_t>(member)], place.part) + place.offset;
+}
+
+/// Empty if the bytes are already there.
+std::function<void(cudaStream_t)> PeerCalls::State::copy_of(const CopyCall& call,
+                                                            const CopyStep& step,
+                                                            const Connection& connection) const {
+  std::byte* const to = reached(call, step.peer, 0) + step.to_bytes;
+  const std::byte* const from =
+      connection.address(call.program, call.task, call.send_operand) + step.from_bytes;
+  if (step.action == CopyAction::kKeep && to == from) {
+    return {};
+  }
+  return [to, from, num_bytes = static_cast<size_t>(step.num_bytes)](cudaStream_t stream) {
+    BRAID_CUDA_CHECK(cudaMemcpyAsync(to, from, num_bytes, cudaMemcpyDefault, stream));
+  };
+}
+
+std::function<void(cudaStream_t)> PeerCalls::State::move_rows_of(
+    const CopyCall& call, const Connection& connection) const {
+  const Program& program = programs[call.program];
+  const OpSpec& spec = program.spec(program.tasks[call.task.index()]);
+  std::vector<std::byte*> operands;
+  for (size_t i = 0; i < spec.operands.size(); ++i) {
+    operands.push_back(connection.address(call.program, call.task, i));
+  }
+  const CommCall rows =
+      make_comm_call(spec, program.groups[group_of(program, spec)->index()], operands, call.name);
+  ReachedRows all;
+  for (int member = 0; member < call.shape.size; ++member) {
+    all.rows.push_back(reached(call, member, 0));
+    if (rows.rows.has_weights) {
+      all.weights.push_back(reached(call, member, 1));
+    }
+  }
+  return [rows, all, member = static_cast<size_t>(call.shape.place)](cudaStream_t stream) {
+    launch_row_exchange(rows, member, all, stream);
+  };
+}
+
 std::vector<Stage> PeerCalls::State::stages_of(const CopyCall& call,
                                                const Connection& connection) const {
   std::vector<Stage> stages(1);
@@ -216,20 +276,14 @@ std::vector<Stage> PeerCalls::State::stages_of(const CopyCall& call,
         break;
       }
       case CopyAction::kPush:
-      case CopyAction::kKeep: {
-        const CallPlace& to = place_at(call, step.peer);
-        const int at = call.ranks[static_cast<size_t>(step.peer)];
-        stage.to = memory->data(at, to.part) + to.offset + step.to_bytes;
-        stage.from_bytes = step.from_bytes;
-        stage.num_bytes = step.num_bytes;
-        const bool is_there =
-            step.action == CopyAction::kKeep &&
-            stage.to ==
-                connection.address(call.program, call.task, call.send_operand) + step.from_bytes;
-        stage.to = is_there ? nullptr : stage.to;
+      case CopyAction::kKeep:
+        stage.move = copy_of(call, step, connection);
         stages.emplace_back();
         break;
-      }
+      case CopyAction::kMoveRows:
+        stage.move = move_rows_of(call, connection);
+        stages.emplace_back();
+        break;
     }
   }
   return stages;
@@ -288,10 +342,16 @@ void PeerCalls::connect(const Connection& connection, Rendezvous& rendezvous) {
   for (const CopyCall& call : state.calls) {
     CudaKernel& kernel = state.kernels.at({call.program, call.task});
     const std::string why = state.why_apart(call);
+    if (!why.empty() && call.moves_rows()) {
+      throw_device_error(
+          "{}: {}; ranks that exchange rows of experts must reach each other's memory, so keep "
+          "parallel.expert within the GPUs of a host",
+          call.name, why);
+    }
     if (!why.empty() && !state.may_be_apart(call)) {
       throw_device_error("{}: {}", call.name, why);
     }
-    kernel = why.empty() ? kernel_of(state.stages_of(call, connection), call.send_operand)
+    kernel = why.empty() ? kernel_of(state.stages_of(call, connection))
                          : connection.otherwise(call.program, call.task);
     if (!why.empty()) {
       apart.insert(why);

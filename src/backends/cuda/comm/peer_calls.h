@@ -17,14 +17,15 @@ namespace braid {
 
 /// The communication that copy engines do (copy_steps.h) for the programs of one rank: pushes into
 /// the operands of other ranks, with flags in device memory that streams set and wait for. It needs
-/// no SM, and can be captured into a graph. A waiting stream blocks others that share its hardware
-/// queue (hardware_queues.h).
+/// no SM, and can be captured into a graph. Rows of experts are moved by a kernel (row_exchange.h).
+/// A waiting stream blocks others that share its hardware queue (hardware_queues.h).
 ///
 /// Use in this order: construct; `find_peers`; hand out the kernels; `connect` when the operands
 /// have addresses; launch. Every rank of a run does this at the same time.
 class PeerCalls {
  public:
-  /// Throws InternalError for a task that needs more than copies.
+  /// `programs` must outlive this object. Throws InternalError for a task that needs more than
+  /// copies.
   PeerCalls(int rank, std::span<const Program> programs);
   ~PeerCalls();
   PeerCalls(const PeerCalls&) = delete;
@@ -32,7 +33,7 @@ class PeerCalls {
 
   bool empty() const;
 
-  /// The kernel of a task; null for a task that copy engines do not run. Its address does not
+  /// The kernel of a task; null for a task that does not access peers. Its address does not
   /// change; it can be launched after `connect`.
   const CudaKernel* kernel(size_t program, TaskId task) const;
 
@@ -62,7 +63,8 @@ class PeerCalls {
 
   /// Sends the addresses of its operands and flags to the other ranks of these calls, and waits for
   /// theirs. Throws what PeerMemory does, DeviceError if memory is no longer accessible although
-  /// the flags were, and InternalError if ranks do not know each other's calls.
+  /// the flags were, or if ranks that exchange rows cannot access each other's, and InternalError
+  /// if ranks do not know each other's calls.
   void connect(const Connection& connection, Rendezvous& rendezvous);
 
   /// One line per set of ranks that cannot access each other's memory, with the reason.
