@@ -177,6 +177,8 @@ class Page:
         for runs in self.runs:
             case, layout = runs.case, runs.case["layout"]
             sizes = " ".join(f"{key} {layout[key]}" for key in ("data", "tensor", "pipeline", "context") if layout[key] > 1)
+            if case.get("experts"):
+                sizes += f" expert {case['experts']['ranks']}"
             extras = [f"{layout['virtual_stages']} virtual stages"] if layout["virtual_stages"] > 1 else []
             extras += [f"{layout['shard']} sharded"] if layout["shard"] != "none" else []
             extras += ["sequence parallel"] if layout["sequence_parallel"] else []
