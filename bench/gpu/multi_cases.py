@@ -35,9 +35,9 @@ CASES = {case.name: case for case in [
     Case("qwen2.5-1.5b-zero1"),
     Case("llama-8b-pp-dp", "pipeline", least_gpus=4),
     Case("qwen2.5-32b-zero3", least_gpus=8),
-    Case("qwen3-30b-a3b-ep", "expert", layers={2: 10, 4: 10, 8: 24}),
+    Case("qwen3-30b-a3b-ep", "expert", layers={2: 10, 4: 9, 8: 20}),
     Case("olmoe-7b-ep", "expert", layers={2: 12, 4: 12}),
-    Case("mixtral-8x7b-ep", "expert", layers={2: 5, 4: 5, 8: 12}),
+    Case("mixtral-8x7b-ep", "expert", layers={2: 5, 4: 5, 8: 10}),
     Case("llama-8b-cp", "context", layers={2: 14, 4: 28}),
     Case("llama-8b-cp-ring", "context", layers={2: 14, 4: 28}),
 ]}
