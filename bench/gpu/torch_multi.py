@@ -171,7 +171,8 @@ class Trainer:
 
     def shard_over_data_ranks(self, stage):
         """With one data rank too: FSDP2 keeps the fp32 weights beside the bf16 ones, and fp32 gradients."""
-        policy = MixedPrecisionPolicy(param_dtype=getattr(torch, self.shape["dtype"]), reduce_dtype=torch.float32, cast_forward_inputs=False)
+        policy = MixedPrecisionPolicy(param_dtype=getattr(torch, self.shape["dtype"]), reduce_dtype=torch.float32,
+                                      cast_forward_inputs=False)
         common = {"mesh": self.mesh["dp"], "mp_policy": policy}
         reshard = self.shape["layout"]["shard"] == "parameters"
         for layer in stage.layers:

@@ -390,7 +390,8 @@ class ExpertSettingsTest(unittest.TestCase):
 
     def test_presets_are_those_of_the_cases(self):
         files = [*map(multi_cases.run_file, multi_cases.CASES), *map(gpu_bench.run_file, gpu_bench.EXPERT_CASES)]
-        known = {tomllib.loads(file.read_text(encoding="utf-8"))["model"].get("preset") for file in files if expert_settings.of_run(file, {})}
+        models = [tomllib.loads(file.read_text(encoding="utf-8"))["model"] for file in files if expert_settings.of_run(file, {})]
+        known = {model["preset"] for model in models}
         self.assertEqual(known, set(expert_settings.PRESETS))
 
 
