@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tokens per second of training steps on one GPU, braid beside PyTorch: the cases of cases/*.toml, in turns.
+"""Tokens per second of training steps on one GPU, braid beside PyTorch: the cases of cases/*.toml and, if named, cases/experts, in turns.
 
 usage: end_to_end.py --bin FOLDER --results FOLDER [--case NAME]... [--rounds N] [--choose] [--floors] [--small] [--device cpu]
 
@@ -17,8 +17,9 @@ import sys
 import tempfile
 import time
 
+import expert_settings
 import gpu_bench
-from gpu_bench import CASES, FOLDER, Failure
+from gpu_bench import CASES, EXPERT_CASES, FOLDER, Failure
 
 WARMUP_STEPS = 3  # the first step of braid runs task by task, PyTorch compiles in its first
 # braid logs a step after it has launched the next one, which takes part of a step if the graph is large. The last step is logged at
@@ -35,7 +36,8 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bin", required=True, type=pathlib.Path, help="build folder, or folder of the programs")
     parser.add_argument("--results", required=True, help="folder of raw.jsonl, which is appended to")
-    parser.add_argument("--case", action="append", choices=CASES, dest="cases", help="only this one; may be repeated")
+    parser.add_argument("--case", action="append", choices=[*CASES, *EXPERT_CASES], dest="cases",
+                        help="only this one; may be repeated (default: all without experts)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--flash-attn-4", action="store_true",
                         help="also PyTorch with this package, which must be installed, in each round")
@@ -72,9 +74,6 @@ class Bench:
         self.session = gpu_bench.now()  # only runs of one call are compared with each other
         self.results.add("machine", **gpu_bench.machine())
 
-    def run_file(self, case):
-        return FOLDER / "cases" / f"{case}.toml"
-
     def changes(self, case, microbatch=None):
         changes = gpu_bench.settings(case, self.arguments.small, self.arguments.device)
         if microbatch and not self.arguments.small:
@@ -83,9 +82,9 @@ class Bench:
 
     def describe(self, case):
         """The case as braid resolves it: sizes for PyTorch, FLOPs, planned memory."""
-        text = gpu_bench.run([self.floor, self.run_file(case), "--describe",
-                              *gpu_bench.as_arguments(self.changes(case, self.chosen(case, "braid").get("microbatch")))], 60)
-        shape = gpu_bench.last_json(text)
+        changes = self.changes(case, self.chosen(case, "braid").get("microbatch"))
+        text = gpu_bench.run([self.floor, gpu_bench.run_file(case), "--describe", *gpu_bench.as_arguments(changes)], 60)
+        shape = {**gpu_bench.last_json(text), "experts": expert_settings.of_run(gpu_bench.run_file(case), changes)}
         path = self.work / f"{case}.json"
         path.write_text(json.dumps(shape), encoding="utf-8")
         return shape, path
@@ -103,7 +102,7 @@ class Bench:
         """Values to choose from, by setting: nothing once they were chosen, or without --choose."""
         if self.chosen(case, side) or not self.arguments.choose:
             return {}
-        settings = {"weights": TORCH_WEIGHTS} if side == "torch" else {}
+        settings = {"weights": TORCH_WEIGHTS} if side == "torch" and case in CASES else {}
         return settings | ({"microbatch": MICROBATCHES[case]} if case in MICROBATCHES else {})
 
     def run_braid(self, case, shape, options):
@@ -111,7 +110,7 @@ class Bench:
         changes = {**self.changes(case, options.get("microbatch")), "data.train": self.tokens(shape["vocabulary"]),
                    "logging.run_folder": folder, "train.steps": shape["steps"] + SPARE_STEPS}
         begin = time.monotonic()
-        text = gpu_bench.run([self.braid, "train", self.run_file(case), *gpu_bench.as_arguments(changes),
+        text = gpu_bench.run([self.braid, "train", gpu_bench.run_file(case), *gpu_bench.as_arguments(changes),
                               "--set", "checkpoint.folder=" + str(folder / "checkpoints")], TIME_LIMIT_S)
         total_s = time.monotonic() - begin
         ends = [datetime.datetime.fromisoformat(match.group(1).strip()) for match in LOG_LINE.finditer(text)]
@@ -188,7 +187,7 @@ class Bench:
     def run_floor(self, case):
         path = self.work / "floor.json"
         changes = self.changes(case, self.chosen(case, "braid").get("microbatch"))
-        text = gpu_bench.run([self.floor, self.run_file(case), *gpu_bench.as_arguments(changes), "--json", path], TIME_LIMIT_S)
+        text = gpu_bench.run([self.floor, gpu_bench.run_file(case), *gpu_bench.as_arguments(changes), "--json", path], TIME_LIMIT_S)
         print(f"\n{case}\n{text}", flush=True)
         record = json.loads(path.read_text(encoding="utf-8"))
         record.pop("kind")

@@ -14,11 +14,13 @@ import threading
 FOLDER = pathlib.Path(__file__).resolve().parent
 CASES = ["llama-1b", "llama-1b-any-order", "llama-1b-accumulate", "llama-1b-accumulate-any-order", "llama-8b-l16",
          "llama-8b-l16-any-order", "qwen2.5-7b-l14", "gpt2-124m"]
+EXPERT_CASES = ["olmoe-l12", "qwen3-30b-a3b-l6", "mixtral-8x7b-l3"]  # of folder cases/experts
 
 # What --small makes of every case: seconds on a CPU, to rehearse the scripts.
 SMALL = {"model.layers": 2, "model.width": 128, "model.heads": 4, "model.head_size": 32, "model.ffn": 256,
          "model.vocabulary": 1000, "train.sequence": 64, "train.microbatch": 2, "train.global_batch": 4, "train.steps": 6,
          "data.tokenizer": "ids:1000"}
+SMALL_EXPERTS = {"model.experts": 16, "model.experts_per_token": 2, "model.expert_ffn": 64}  # in place of model.ffn
 
 
 class Failure(Exception):
@@ -179,13 +181,23 @@ def write_random_tokens(prefix, vocabulary, count=1 << 22, seed=1):
         file.write(b"MMIDIDX\0\0" + struct.pack("<QBQQiqqq", 1, 4, 1, 2, count, 0, 0, 1))
 
 
+def run_file(case):
+    """Of a case on one GPU."""
+    return FOLDER / "cases" / ("experts" if case in EXPERT_CASES else "") / f"{case}.toml"
+
+
+def with_small_experts(changes):
+    """What makes a case small, of a model with experts."""
+    return {key: value for key, value in changes.items() if key != "model.ffn"} | SMALL_EXPERTS
+
+
 def settings(case, small, device):
     """Values of `--set` for a case: none but the device, or all that makes it small."""
     changes = {"runtime.device": device}
     if small:
         changes |= SMALL
         changes["model.kv_heads"] = 4 if case.startswith("gpt2") else 2
-    return changes
+    return with_small_experts(changes) if small and case in EXPERT_CASES else changes
 
 
 def as_arguments(changes):

@@ -25,6 +25,7 @@ import time
 import tomllib
 
 import bounded_run
+import expert_settings
 import gpu_bench
 import multi_cases
 from end_to_end import LOG_LINE, SPARE_STEPS, WARMUP_STEPS
@@ -141,7 +142,8 @@ class Case:
     def describe(self):
         """The case as braid resolves it: sizes and layout for PyTorch, FLOPs, planned memory."""
         command = [self.bench.program("braid_bench_floor"), *self.words(), "--describe"]
-        return gpu_bench.last_json(bounded_run.run_together(command, DESCRIBE_LIMIT_S, [ENVIRONMENT])[0])
+        shape = gpu_bench.last_json(bounded_run.run_together(command, DESCRIBE_LIMIT_S, [ENVIRONMENT])[0])
+        return {**shape, "experts": expert_settings.of_run(self.run_file, self.changes)}
 
 
 def braid_figures(text, shape):

@@ -3,6 +3,7 @@ import dataclasses
 import re
 import tomllib
 
+import gpu_bench
 from gpu_bench import FOLDER
 
 RUN_FILES = FOLDER / "cases" / "multi"
@@ -11,8 +12,9 @@ GPUS = (2, 4, 8)
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """`scales` is the dimension of the layout that becomes smaller with fewer GPUs, the others stay. `layers`: by number of GPUs,
-    where those of the run file would need more than about 110 GiB of a GPU (`braid plan`), for both sides."""
+    """`scales` is the dimension of the layout that becomes smaller with fewer GPUs, the others stay; with "expert", data ranks do
+    too. `layers`: by number of GPUs, where those of the run file would need more than about 110 GiB of a GPU (`braid plan`), for both
+    sides; with experts 70 GiB of 4, which are H100s as often as not."""
     name: str
     scales: str = "data"
     layers: dict = dataclasses.field(default_factory=dict)
@@ -33,6 +35,9 @@ CASES = {case.name: case for case in [
     Case("qwen2.5-1.5b-zero1"),
     Case("llama-8b-pp-dp", "pipeline", least_gpus=4),
     Case("qwen2.5-32b-zero3", least_gpus=8),
+    Case("qwen3-30b-a3b-ep", "expert", layers={2: 10, 4: 9, 8: 20}),
+    Case("olmoe-7b-ep", "expert", layers={2: 12, 4: 12}),
+    Case("mixtral-8x7b-ep", "expert", layers={2: 5, 4: 5, 8: 10}),
     Case("llama-8b-cp", "context", layers={2: 14, 4: 28}),
     Case("llama-8b-cp-ring", "context", layers={2: 14, 4: 28}),
 ]}
@@ -41,6 +46,7 @@ CASES = {case.name: case for case in [
 SMALL = {"model.width": 128, "model.heads": 8, "model.kv_heads": 8, "model.head_size": 16, "model.ffn": 256,
          "model.vocabulary": 1000, "data.tokenizer": "ids:1000", "train.sequence": 64, "train.steps": 7}
 SMALL_LAYERS, SMALL_MICROBATCH, SMALL_MICROBATCHES = 4, 2, 4
+SMALL_EXPERT_RUN = {"moe.capacity": 0}  # few rows are seldom spread evenly
 
 OFF = {"overlap.mode": "off"}
 
@@ -70,6 +76,10 @@ TECHNIQUES = {
     "split_ops": ("tensor", only(tp_comm_overlap="true", split_ops="true", cost="{cost}")),
     "halves": ("tensor", only(pair_forward_backward='"halves"')),
     "forward_halves": ("tensor", only(pair_forward_backward='"forward_halves"')),
+    "exchange": ("expert", only(overlap_moe_expert_parallel_comm="true")),
+    "exchange_halves": ("expert", only(overlap_moe_expert_parallel_comm="true", pair_forward_backward='"halves"')),
+    "exchange_forward_halves": ("expert", only(overlap_moe_expert_parallel_comm="true", pair_forward_backward='"forward_halves"')),
+    "exchange_list_schedule": ("expert", only(overlap_moe_expert_parallel_comm="true", list_schedule="true", cost="{cost}")),
     "context": ("context", only(overlap_context_comm="true")),
     "context_halves": ("context", only(overlap_context_comm="true", split_ops="true", cost="{cost}")),
     "p2p": ("pipeline", only(overlap_p2p_comm="true")),
@@ -95,12 +105,9 @@ VARIANTS = {
     "recompute_auto": {"overlap.cost": "{cost}", "overlap.may_change_rounding": "true", "memory.recompute": "auto"},
 }
 
-# Switches of what only CPU ranks do yet: none of these techniques can be measured.
-NOT_ON_GPUS = {"overlap_moe_expert_parallel_comm"}
-
 NOT_WITH_SHARDED_WEIGHTS = {"param_gather_with_optimizer", "align_param_gather"}  # these are gathered for each use
 ONLY_WITH_SHARDED_WEIGHTS = {"param_gather_whole_units"}
-NOT_WITH_ONE_SEQUENCE = {"halves", "forward_halves"}
+NOT_WITH_ONE_SEQUENCE = {"halves", "forward_halves", "exchange_halves", "exchange_forward_halves"}
 ONLY_WITH_EXCHANGED_HEADS = {"context_halves"}
 
 
@@ -115,10 +122,11 @@ def load(name):
 def layout(name, gpus):
     """Ranks by dimension on `gpus` GPUs."""
     case, parallel = CASES[name], load(name)["parallel"]
-    ranks = {key: parallel.get(key, 1) for key in ("tensor", "context", "pipeline")}
+    ranks = {key: parallel.get(key, 1) for key in ("tensor", "context", "pipeline", "expert")}
     data = parallel.get("data", parallel["ranks"] // (ranks["tensor"] * ranks["context"] * ranks["pipeline"]))
     ranks["data"] = data
-    ranks[case.scales] = ranks[case.scales] * gpus // parallel["ranks"]
+    for scaled in ("data", "expert") if case.scales == "expert" else (case.scales,):
+        ranks[scaled] = ranks[scaled] * gpus // parallel["ranks"]
     return ranks
 
 
@@ -140,7 +148,7 @@ def layers_cut(name, gpus):
 
 def title(name, gpus):
     cut = layers_cut(name, gpus)
-    return re.sub(r"^([a-z]+[0-9.]*-[0-9.]+b)", rf"\1-l{cut}", name) if cut else name
+    return re.sub(r"^([a-z]+[0-9.]*-[0-9.x]+b(-a[0-9]+b)?)", rf"\1-l{cut}", name) if cut else name
 
 
 def changes(name, gpus, small=False, device="cuda"):
@@ -148,13 +156,15 @@ def changes(name, gpus, small=False, device="cuda"):
     file, ranks = load(name), layout(name, gpus)
     per_data_rank = file["train"]["global_batch"] // layout(name, file["parallel"]["ranks"])["data"]
     values = {"runtime.device": device, "parallel.ranks": gpus}
-    values |= {f"parallel.{key}": ranks[key] for key in ("tensor", "context", "pipeline", "data")}
+    values |= {f"parallel.{key}": ranks[key] for key in ("tensor", "context", "pipeline", "expert", "data")}
     if layers_cut(name, gpus):
         values["model.layers"] = layers_cut(name, gpus)
     if small:
         stages = ranks["pipeline"] * file["parallel"].get("virtual_stages", 1)
         values |= SMALL | {"model.layers": max(SMALL_LAYERS, stages),
                            "train.microbatch": min(file["train"]["microbatch"], SMALL_MICROBATCH)}
+        if CASES[name].scales == "expert":
+            values = gpu_bench.with_small_experts(values) | SMALL_EXPERT_RUN
         per_data_rank = min(per_data_rank, max(SMALL_MICROBATCHES, ranks["pipeline"]) * values["train.microbatch"])
     values["train.global_batch"] = per_data_rank * ranks["data"]
     return values

@@ -26,12 +26,14 @@ STEPS = """## Training steps beside PyTorch
 {table}
 Tokens/s and GPU are medians of the rounds (least to most). The sides take turns (braid, PyTorch, braid, ...) on the same GPUs in one call. A round
 starts all ranks again, runs {warmup} steps, and then divides the tokens of the timed steps by the time from the end of the last step before them to
-the end of the last one. Random token ids; sequences of 8192 (qwen2.5-7b and 1.5b: 1024); bf16 with fp32 main weights, AdamW state and
-reduction; clipping to norm 1. NVLink multicast is off on both sides.
+the end of the last one. Random token ids; sequences of 8192 (qwen2.5-7b and 1.5b: 1024, olmoe-7b: 4096); bf16 with fp32 main weights, AdamW
+state and reduction; clipping to norm 1. NVLink multicast is off on both sides.
 
 - PyTorch: FSDP2 per block, DTensor tensor and sequence parallelism with gathers that are not overlapped, interleaved 1F1B of
   torch.distributed.pipelining; torch.compile per block, fused AdamW ([torch_multi.py](torch_multi.py)). Over several microbatches it
   reduces gradients once per step, also where braid (`shard = "gradients"`) does after each.
+- PyTorch's experts: torch._grouped_mm, rows exchanged by all_to_all_single with sizes that the host waits for, as torchtitan does it
+  ([torch_experts.py](torch_experts.py)). Both sides drop no row and train with the same balance loss; routers are as initialised.
 - Async TP: products of tensor ranks in pieces with communication between them, made by PyTorch's compiler.
 - Any order: attention's backward may add in any order, as PyTorch's does (`runtime.repeatable = false`).
 - MFU: tokens/s times model FLOPs per token (recompute does not count) over 989 TFLOP/s.
@@ -177,6 +179,8 @@ class Page:
         for runs in self.runs:
             case, layout = runs.case, runs.case["layout"]
             sizes = " ".join(f"{key} {layout[key]}" for key in ("data", "tensor", "pipeline", "context") if layout[key] > 1)
+            if case.get("experts"):
+                sizes += f" expert {case['experts']['ranks']}"
             extras = [f"{layout['virtual_stages']} virtual stages"] if layout["virtual_stages"] > 1 else []
             extras += [f"{layout['shard']} sharded"] if layout["shard"] != "none" else []
             extras += ["sequence parallel"] if layout["sequence_parallel"] else []

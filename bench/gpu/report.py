@@ -11,7 +11,7 @@ import statistics
 import sys
 
 import gpu_bench
-from gpu_bench import CASES, FOLDER
+from gpu_bench import CASES, EXPERT_CASES, FOLDER
 
 PEAK_FLOPS = {"H200": 989.4e12, "H100": 989.4e12}  # bf16 without sparsity, NVIDIA's data sheets
 SIDES = {"braid": "braid", "torch": "PyTorch"}
@@ -159,7 +159,7 @@ class Page:
         self.peak = next((peak for name, peak in PEAK_FLOPS.items() if name in (self.machine["gpu"] or "")), None)
         self.cases = newest(self.records, "case", lambda r: r["name"])
         self.floors = newest(self.records, "floor", lambda r: r["name"])
-        runs = {case: Runs(case, self.records) for case in CASES if case in self.cases}
+        runs = {case: Runs(case, self.records) for case in [*CASES, *EXPERT_CASES] if case in self.cases}
         self.runs = {case: each for case, each in runs.items() if each.session}
 
     def text(self):
@@ -268,7 +268,7 @@ class Page:
         return MEMORY.format(table=table(heads, rows)) if rows else ""
 
     def floor_tables(self):
-        tables = [self.floor_table(case, self.floors[case]) for case in CASES if case in self.floors]
+        tables = [self.floor_table(case, self.floors[case]) for case in [*CASES, *EXPERT_CASES] if case in self.floors]
         return FLOORS.format(tables="\n".join(tables)) if tables else ""
 
     def floor_table(self, case, floor):

@@ -21,6 +21,8 @@ from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from torch_experts import ExpertMlp, check_parameters
+
 ATTENTIONS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION,
               "efficient": SDPBackend.EFFICIENT_ATTENTION, "math": SDPBackend.MATH}
 FLASH_ATTN_4 = "flash-attn-4"
@@ -53,6 +55,13 @@ class RmsNorm(nn.Module):
         return (y * self.weight.float()).to(x.dtype)
 
 
+class AllHeadsNorm(RmsNorm):
+    """Over all heads [., H, D] of a token together."""
+
+    def forward(self, x):
+        return super().forward(x.flatten(-2)).view(x.shape)
+
+
 class LayerNorm(nn.Module):
     def __init__(self, width, epsilon):
         super().__init__()
@@ -71,6 +80,14 @@ def rotate(x, cos, sin):
     return torch.cat((first * cos - second * sin, second * cos + first * sin), -1).to(x.dtype)
 
 
+def make_head_norm(shape, heads):
+    """The norm of query or key heads, or None."""
+    size, epsilon = shape["head_size"], shape["norm_epsilon"]
+    if shape["family"] == "qwen3":
+        return RmsNorm(size, epsilon)
+    return AllHeadsNorm(heads * size, epsilon) if shape["family"] == "olmoe" else None
+
+
 class Attention(nn.Module):
     def __init__(self, shape):
         super().__init__()
@@ -79,11 +96,15 @@ class Attention(nn.Module):
         self.attend = flash_attn_4 if shape.get("attention") == FLASH_ATTN_4 else sdpa
         self.qkv = nn.Linear(shape["width"], (self.heads + 2 * self.kv_heads) * self.size, bias=shape["qkv_bias"])
         self.proj = nn.Linear(self.heads * self.size, shape["width"], bias=gpt2)
+        self.q_norm, self.k_norm = make_head_norm(shape, self.heads), make_head_norm(shape, self.kv_heads)
 
     def forward(self, x, angles):
         batches, tokens, _ = x.shape
-        heads = self.qkv(x).view(batches, tokens, -1, self.size).transpose(1, 2)
-        q, k, v = heads.split((self.heads, self.kv_heads, self.kv_heads), 1)
+        heads = self.qkv(x).view(batches, tokens, -1, self.size)
+        q, k, v = heads.split((self.heads, self.kv_heads, self.kv_heads), 2)
+        if self.q_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        q, k, v = (each.transpose(1, 2) for each in (q, k, v))
         if angles is not None:
             q, k = rotate(q, *angles), rotate(k, *angles)
         mixed = self.attend(q, k, v)
@@ -114,7 +135,7 @@ class Block(nn.Module):
     def __init__(self, shape):
         super().__init__()
         self.attention_norm, self.attention = make_norm(shape), Attention(shape)
-        self.mlp_norm, self.mlp = make_norm(shape), Mlp(shape)
+        self.mlp_norm, self.mlp = make_norm(shape), ExpertMlp(shape) if shape.get("experts") else Mlp(shape)
 
     def forward(self, x, angles):
         x = x + self.attention(self.attention_norm(x), angles)
@@ -161,7 +182,7 @@ class Model(nn.Module):
             for name, parameter in self.named_parameters():
                 local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
                 if local.dim() > 1:
-                    joins = name.endswith(("proj.weight", "fc2.weight"))
+                    joins = name.endswith(("proj.weight", "fc2.weight", "experts.fc2"))
                     local.normal_(0, self.shape["init_std"] * (residual if joins else 1), generator=generator)
                 else:
                     local.fill_(1 if "norm.weight" in name else 0)
@@ -184,6 +205,7 @@ class Trainer:
         self.compute_type = torch.float32 if weights == "float32" else torch.bfloat16
         with torch.device("meta"):
             self.model = Model(shape)
+        check_parameters(self.model, shape)
         if compiled:
             for layer in self.model.layers:
                 layer.compile()
@@ -335,6 +357,8 @@ def main():
     begin = time.perf_counter()
     with open(arguments.model, encoding="utf-8") as file:
         shape = json.load(file)
+    if shape.get("experts") and arguments.weights == "autocast":
+        raise SystemExit("torch_llm.py: --weights autocast: does not cast what experts multiply; use fsdp")
     if arguments.microbatch:
         if shape["global_batch"] % arguments.microbatch:
             raise SystemExit(f"torch_llm.py: --microbatch {arguments.microbatch} does not divide {shape['global_batch']}")

@@ -3,6 +3,8 @@
 large examples use it. One process per rank; multi.py starts them and sets RANK and WORLD_SIZE.
 
 data ranks:      FSDP2 per block, fp32 main weights and reduction; weights are dropped after their use where the case shards weights
+expert ranks:    data ranks that share experts and exchange rows by all_to_all_single, as torchtitan does it (torch_experts.py);
+                 FSDP2 for experts over the data ranks that have the same ones
 tensor ranks:    DTensor, sequence parallel between matrices, one gather per norm, loss without gathering the logits
 pipeline ranks:  torch.distributed.pipelining, interleaved 1F1B
 everywhere:      bf16, torch.compile per block, cuDNN's or flash attention, fused AdamW, clipping to norm 1 over all ranks
@@ -32,6 +34,7 @@ from torch.distributed.tensor.parallel import (ColwiseParallel, PrepareModuleInp
 from torch.nn.attention import sdpa_kernel
 
 import torch_llm
+from torch_experts import check_parameters, is_of_experts
 from torch_llm import ATTENTIONS, Block, Clock, make_norm, random_microbatch
 
 
@@ -121,12 +124,23 @@ class Trainer:
         self.mesh = init_device_mesh(arguments.device, (layout["pipeline"], layout["data"], layout["tensor"]),
                                      mesh_dim_names=("pp", "dp", "tp"))
         self.tensor, self.pipeline = layout["tensor"], layout["pipeline"]
+        self.expert = shape["experts"]["ranks"] if shape.get("experts") else 1
+        self.expert_mesh = self.make_expert_mesh(arguments)
         self.stages = {index: self.make_stage(index, arguments) for index in self.stage_indices()}
         if arguments.async_tp:
             use_async_tp(self.mesh["tp"])
         self.loss = token_loss if arguments.eager or self.tensor > 1 else torch.compile(token_loss)
         self.schedule = self.make_schedule() if self.pipeline > 1 else None
         self.optimizer = self.make_optimizer()
+
+    def make_expert_mesh(self, arguments):
+        """Neighbours exchange rows; the ranks of the other dimension have the same experts. None for models without."""
+        if not self.shape.get("experts"):
+            return None
+        if self.tensor > 1 or self.pipeline > 1:
+            raise SystemExit("torch_multi.py: experts are for layouts without tensor and pipeline ranks")
+        return init_device_mesh(arguments.device, (self.shape["layout"]["data"] // self.expert, self.expert),
+                                mesh_dim_names=("same_experts", "exchange"))
 
     def num_stages(self):
         return self.pipeline * self.shape["layout"]["virtual_stages"]
@@ -137,6 +151,11 @@ class Trainer:
     def make_stage(self, index, arguments):
         with torch.device("meta"):
             stage = Stage(self.shape, index)
+        if self.num_stages() == 1:
+            check_parameters(stage, self.shape)
+        if self.expert > 1:
+            for layer in stage.layers:
+                layer.mlp.experts.share(self.expert_mesh["exchange"].get_group(), compiled=not arguments.eager)
         if self.tensor > 1:
             shard_over_tensor_ranks(stage, self.mesh["tp"])
         if self.shape["layout"]["recompute"] == "full":
@@ -152,10 +171,13 @@ class Trainer:
 
     def shard_over_data_ranks(self, stage):
         """With one data rank too: FSDP2 keeps the fp32 weights beside the bf16 ones, and fp32 gradients."""
-        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=False)
+        policy = MixedPrecisionPolicy(param_dtype=getattr(torch, self.shape["dtype"]), reduce_dtype=torch.float32,
+                                      cast_forward_inputs=False)
         common = {"mesh": self.mesh["dp"], "mp_policy": policy}
         reshard = self.shape["layout"]["shard"] == "parameters"
         for layer in stage.layers:
+            if self.expert_mesh:
+                fully_shard(layer.mlp.experts, **common | {"mesh": self.expert_mesh["same_experts"]}, reshard_after_forward=reshard)
             fully_shard(layer, **common, reshard_after_forward=reshard)
         if stage.output is not None:
             fully_shard([stage.norm, stage.output], **common, reshard_after_forward=False)
@@ -171,11 +193,18 @@ class Trainer:
     def parameters(self):
         return [parameter for stage in self.stages.values() for parameter in stage.parameters()]
 
+    def dense_and_expert_parameters(self):
+        """Two lists: their shards are on different meshes, which PyTorch does not take together."""
+        named = [each for stage in self.stages.values() for each in stage.named_parameters()]
+        return [[parameter for name, parameter in named if is_of_experts(name) == experts] for experts in (False, True)]
+
     def make_optimizer(self):
         shape = self.shape
-        decayed = [p for p in self.parameters() if p.dim() > 1]
-        others = [p for p in self.parameters() if p.dim() <= 1]
-        groups = [{"params": decayed, "weight_decay": shape["weight_decay"]}, {"params": others, "weight_decay": 0.0}]
+        dense, experts = self.dense_and_expert_parameters()
+        decayed = [p for p in dense if p.dim() > 1]
+        others = [p for p in dense if p.dim() <= 1]
+        groups = [{"params": decayed, "weight_decay": shape["weight_decay"]}, {"params": experts, "weight_decay": shape["weight_decay"]},
+                  {"params": others, "weight_decay": 0.0}]
         return torch.optim.AdamW([group for group in groups if group["params"]], lr=shape["learning_rate"],
                                  betas=(shape["beta1"], shape["beta2"]), eps=shape["epsilon"], fused=True)
 
@@ -213,6 +242,8 @@ class Trainer:
 
     def clip(self):
         """By the norm over all ranks."""
+        if self.expert_mesh:
+            return self.clip_with_experts()
         parameters = self.parameters()
         if self.pipeline == 1:
             return torch.nn.utils.clip_grad_norm_(parameters, self.shape["clip_norm"], foreach=True)
@@ -221,6 +252,19 @@ class Trainer:
         dist.all_reduce(square, group=self.mesh["pp"].get_group())
         torch.nn.utils.clip_grads_with_norm_(parameters, self.shape["clip_norm"], square.sqrt(), foreach=True)
         return square.sqrt()
+
+    def clip_with_experts(self):
+        """Gradients of experts are sums over the ranks that exchange rows, and dense ones are means over all data ranks. Clipping
+        multiplies all of them anyway, so it makes them alike."""
+        dense, experts = ([p.grad.to_local() for p in part if p.grad is not None] for part in self.dense_and_expert_parameters())
+        dense_norm, expert_norm = (torch.nn.utils.get_total_norm(part, foreach=True) for part in (dense, experts))
+        square = dense_norm.square() + (expert_norm / self.expert).square()
+        dist.all_reduce(square, group=self.mesh["dp"].get_group())
+        norm = square.sqrt()
+        factor = (self.shape["clip_norm"] / (norm + 1e-6)).clamp(max=1)
+        torch._foreach_mul_(dense, factor)
+        torch._foreach_mul_(experts, factor / self.expert)
+        return norm
 
     def step(self, microbatches):
         loss = self.run_pipeline(microbatches) if self.schedule else self.accumulate(microbatches)

@@ -12,12 +12,14 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 import unittest
 
 GPU = pathlib.Path(__file__).resolve().parent.parent.parent / "bench" / "gpu"
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(GPU)]
 import bounded_run  # noqa: E402
+import expert_settings  # noqa: E402
 import gpu_bench  # noqa: E402
 import multi  # noqa: E402
 import multi_cases  # noqa: E402
@@ -57,6 +59,9 @@ class PageTest(unittest.TestCase):
         overlap = {"overlap_grad_reduce": True, "comm_engine": "copy"}
         text = page({**CASE, "overlap": overlap}, run("braid", 5))
         self.assertIn("| 1 x 2 x 8192 |  | overlap_grad_reduce, comm_engine = copy | 1 |", text)
+
+    def test_ranks_that_share_experts_are_named(self):
+        self.assertIn("| data 2 expert 2, optimizer sharded |", page({**CASE, "experts": {"ranks": 2}}, run("braid", 5)))
 
     def test_only_the_newest_call_counts(self):
         text = page(run("braid", 90000, session="a"), run("braid", 50000))
@@ -126,6 +131,19 @@ class CasesTest(unittest.TestCase):
         self.assertEqual(multi_cases.changes("qwen2.5-7b-zero1", 2)["train.global_batch"], 128)
         self.assertEqual(multi_cases.changes("llama-8b-pp", 4)["train.global_batch"], 32)
         self.assertEqual(multi_cases.changes("llama-8b-pp-dp", 4)["train.global_batch"], 64)
+        self.assertEqual(multi_cases.changes("qwen3-30b-a3b-ep", 4)["train.global_batch"], 32)
+
+    def test_all_data_ranks_share_the_experts(self):
+        for gpus in multi_cases.GPUS:
+            for name in ("qwen3-30b-a3b-ep", "olmoe-7b-ep", "mixtral-8x7b-ep"):
+                changes = multi_cases.changes(name, gpus)
+                self.assertEqual((changes["parallel.expert"], changes["parallel.data"]), (gpus, gpus), name)
+        self.assertEqual(multi_cases.changes("llama-1b-zero1", 4)["parallel.expert"], 1)
+
+    def test_small_experts_have_no_other_mlp(self):
+        changes = multi_cases.changes("mixtral-8x7b-ep", 8, small=True)
+        self.assertEqual((changes["model.experts"], changes["moe.capacity"], "model.ffn" in changes), (16, 0, False))
+        self.assertIn("model.ffn", multi_cases.changes("llama-8b-tp", 8, small=True))
 
     def test_pytorch_has_no_context_ranks(self):
         self.assertEqual([name for name in multi_cases.CASES if multi_cases.why_not_torch(name, 8)],
@@ -135,6 +153,8 @@ class CasesTest(unittest.TestCase):
         self.assertEqual(multi_cases.title("llama-8b-pp", 2), "llama-8b-l24-pp")
         self.assertEqual(multi_cases.title("qwen2.5-7b-zero1", 2), "qwen2.5-7b-l20-zero1")
         self.assertEqual(multi_cases.title("qwen2.5-7b-zero1", 4), "qwen2.5-7b-zero1")
+        self.assertEqual(multi_cases.title("qwen3-30b-a3b-ep", 4), "qwen3-30b-a3b-l9-ep")
+        self.assertEqual(multi_cases.title("mixtral-8x7b-ep", 2), "mixtral-8x7b-l5-ep")
 
     def test_techniques_are_those_of_the_layout(self):
         self.assertEqual(list(multi_cases.techniques("llama-8b-zero3", 2, "h200x2"))[:2], ["off", "grad_reduce"])
@@ -143,8 +163,9 @@ class CasesTest(unittest.TestCase):
 
     def test_halves_are_of_two_sequences(self):
         halves = {key for key, (_, changes) in multi_cases.TECHNIQUES.items() if "halves" in changes.get("overlap.pair_forward_backward", "")}
-        self.assertEqual(halves, {"halves", "forward_halves"})
-        self.assertLessEqual(halves, set(multi_cases.techniques("llama-8b-tp", 8, "h200x8")))
+        self.assertEqual(halves, {"halves", "forward_halves", "exchange_halves", "exchange_forward_halves"})
+        self.assertEqual(halves & set(multi_cases.techniques("llama-8b-tp", 8, "h200x8")), {"halves", "forward_halves"})
+        self.assertEqual(halves & set(multi_cases.techniques("olmoe-7b-ep", 8, "h200x8")), {"exchange_halves", "exchange_forward_halves"})
         self.assertEqual(halves & set(multi_cases.techniques("llama-70b-l8-tp", 8, "h200x8")), set())
 
     def test_recompute_is_chosen_where_a_case_has_some(self):
@@ -158,7 +179,7 @@ class CasesTest(unittest.TestCase):
         settings = [*(changes for _, changes in multi_cases.TECHNIQUES.values()), *multi_cases.VARIANTS.values(), multi_cases.SEARCHED]
         measured = {key.removeprefix("overlap.") for changes in settings for key in changes}
         self.assertIn("overlap_grad_reduce", switches)
-        self.assertEqual(switches - measured, multi_cases.NOT_ON_GPUS, "a new key belongs into TECHNIQUES of bench/gpu/multi_cases.py")
+        self.assertEqual(switches - measured, set(), "a new key belongs into TECHNIQUES of bench/gpu/multi_cases.py")
 
     @unittest.skipUnless(BRAID, "without the program")
     def test_braid_takes_all_cases(self):
@@ -353,6 +374,25 @@ class OrderTest(unittest.TestCase):
         self.assertEqual([each[1] for each in bench.order], ["braid", "braid"])
         self.assertEqual([(r["what"], r["reason"]) for r in records if r["kind"] == "multi_skip"],
                          [("torch", "torch_multi.py has no context ranks")])
+
+
+class ExpertSettingsTest(unittest.TestCase):
+    def test_of_the_preset_the_file_and_the_changes(self):
+        run_file = multi_cases.run_file("olmoe-7b-ep")
+        self.assertEqual(expert_settings.of_run(run_file, {}),
+                         {"experts": 64, "experts_per_token": 8, "expert_ffn": 1024, "router_normalize": False, "balance_loss": 0.01,
+                          "force_balance": False, "ranks": 8})
+        changed = expert_settings.of_run(run_file, {"parallel.expert": 2, "moe.force_balance": "true", "model.experts": 16})
+        self.assertEqual([changed[key] for key in ("ranks", "force_balance", "experts")], [2, True, 16])
+
+    def test_a_model_without_has_none(self):
+        self.assertIsNone(expert_settings.of_run(multi_cases.run_file("llama-8b-tp"), {}))
+
+    def test_presets_are_those_of_the_cases(self):
+        files = [*map(multi_cases.run_file, multi_cases.CASES), *map(gpu_bench.run_file, gpu_bench.EXPERT_CASES)]
+        models = [tomllib.loads(file.read_text(encoding="utf-8"))["model"] for file in files if expert_settings.of_run(file, {})]
+        known = {model["preset"] for model in models}
+        self.assertEqual(known, set(expert_settings.PRESETS))
 
 
 class FiguresTest(unittest.TestCase):
