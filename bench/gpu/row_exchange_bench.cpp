@@ -7,7 +7,7 @@
 // bf16, as many to each expert, or with a skew of s in proportion to 1 / (1 + e)^s for expert e. A
 // figure is the median over launches of the slowest rank, which begin together; flags are left out.
 //   us            one call
-//   gb_per_s      bytes that a rank sends to other GPUs (dispatch), or gets from them (combine)
+//   gb_per_s      bytes that the rank with the most gets from other GPUs
 #include <cuda_runtime_api.h>
 #include <fmt/core.h>
 
@@ -184,15 +184,15 @@ class Bench {
     const CudaStream stream(0);
     const CudaEvent begin(EventTiming::kTimed);
     const CudaEvent end(EventTiming::kTimed);
-    ReachedRows reached;
-    for (Rank& other : ranks_) {
-      reached.rows.push_back(other.held.data());
+    RowsOfMembers members;
+    for (const Rank& other : ranks_) {
+      members.rows.push_back(op == CommOp::kDispatchRows ? other.owned.data() : other.held.data());
     }
     const CommCall call = call_of(op, rank);
     for (int i = 0; i < kWarmUp + kLaunches; ++i) {
       all_.arrive_and_wait();
       BRAID_CUDA_CHECK(cudaEventRecord(begin, stream));
-      launch_row_exchange(call, static_cast<size_t>(rank), reached, stream, blocks);
+      launch_row_exchange(call, static_cast<size_t>(rank), members, stream, blocks);
       BRAID_CUDA_CHECK(cudaEventRecord(end, stream));
       BRAID_CUDA_CHECK(cudaStreamSynchronize(stream));
       float ms = 0;
@@ -203,11 +203,11 @@ class Bench {
     }
   }
 
-  /// The bytes are those of the rank with the most.
   void report(CommOp op, int64_t blocks, std::vector<double> us) const {
     int64_t most = 0;
     for (int64_t rank = 0; rank < n_; ++rank) {
-      most = std::max(most, a_.rows - sent_.at(rank));
+      const int64_t held = (n_ - 1) * sent_.at(rank);
+      most = std::max(most, op == CommOp::kDispatchRows ? held : a_.rows - sent_.at(rank));
     }
     const double bytes = static_cast<double>(most * a_.width * 2);
     std::ranges::sort(us);

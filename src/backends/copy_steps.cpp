@@ -90,7 +90,7 @@ class StepWriter {
     };
     for_others([&](int peer) { signal(credit_flag(shape_.size, shape_.place), peer); });
     for_others([&](int peer) { await(credit_flag(shape_.size, peer), peer); });
-    steps_.push_back({.action = CopyAction::kMoveRows, .peer = shape_.place});
+    steps_.push_back({.action = CopyAction::kFetchRows, .peer = shape_.place});
     for_others([&](int peer) { signal(arrived_flag(shape_.place), peer); });
     for_others([&](int peer) { await(arrived_flag(peer), peer); });
   }
@@ -131,7 +131,7 @@ std::vector<size_t> reached_operands(const OpSpec& spec, const CommCall& call) {
   for (size_t i = 0; i < spec.operands.size(); ++i) {
     const bool is_integer = call.exchanges_rows() && spec.operands[i].dtype == DType::kI32;
     const Access access = spec.operands[i].access;
-    if (!is_integer && (call.op == CommOp::kCombineRows ? reads(access) : writes(access))) {
+    if (!is_integer && (call.exchanges_rows() ? reads(access) : writes(access))) {
       reached.push_back(i);
     }
   }

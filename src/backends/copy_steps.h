@@ -36,11 +36,10 @@
 ///  - Ranks stay in step: a rank does not begin step j + 1 before the block of step j has arrived,
 ///    so two ranks do not push to one receiver for long.
 ///
-/// In an exchange of rows, the owner of rows writes them into y of dispatch_rows, or reads them
-/// from x of combine_rows, on other ranks. `credit` then also says that x may be read, and
-/// `arrived` that its rank has moved all of its rows: a rank gives credit to all, takes that of
-/// all, moves its rows, tells all, and takes the answers of all. So nobody reads x after the end of
-/// the call.
+/// In an exchange of rows, each rank reads the rows of its y from x on other ranks. `credit` then
+/// says that x may be read, and `arrived` that its rank has read all of its rows: a rank gives
+/// credit to all, takes that of all, fetches its rows, tells all, and takes the answers of all. So
+/// nobody reads x after the end of the call.
 namespace braid {
 
 /// One rank's part in a call, without addresses.
@@ -54,11 +53,11 @@ struct CopyShape {
 };
 
 enum class CopyAction : uint8_t {
-  kSignal,    ///< set a flag of the peer to 1, after all preceding steps
-  kAwait,     ///< wait until a flag of this rank is 1, then set it to 0
-  kPush,      ///< copy from x of this rank to y of the peer
-  kKeep,      ///< copy from x of this rank to its y, unless they are the same bytes
-  kMoveRows,  ///< move this rank's rows to or from all members
+  kSignal,     ///< set a flag of the peer to 1, after all preceding steps
+  kAwait,      ///< wait until a flag of this rank is 1, then set it to 0
+  kPush,       ///< copy from x of this rank to y of the peer
+  kKeep,       ///< copy from x of this rank to its y, unless they are the same bytes
+  kFetchRows,  ///< copy rows from x of all members to y of this rank
 };
 
 struct CopyStep {
@@ -94,11 +93,11 @@ struct CopyCall {
   CopyShape shape;
   int64_t first_flag = 0;  ///< of this rank, counted over all of its calls
   size_t send_operand = 0;
-  /// The operands of this rank that others access: y of copies, if there is one; rows, then
+  /// The operands of this rank that others access: y of copies, if there is one; x, then its
   /// weights, of exchanges of rows.
   std::vector<size_t> reached_operands;
 
-  bool moves_rows() const {
+  bool fetches_rows() const {
     return shape.op == CommOp::kDispatchRows || shape.op == CommOp::kCombineRows;
   }
 };

@@ -62,6 +62,22 @@ TEST_F(EmulatedCallTest, TakesTheStockWhereBlocksAreAlignedOtherwise) {
   }
 }
 
+// Offsets of rows are places in memory.
+TEST_F(EmulatedCallTest, TakesOwnIntegersHoweverTheyAreAligned) {
+  std::vector<int32_t> x{4, 9, 12};
+  std::vector<int32_t> y(9, -1);
+  CommCall call{.op = CommOp::kAllGather,
+                .group = &group_,
+                .send = bytes_of(x),
+                .recv = bytes_of(y),
+                .send_elems = 3,
+                .recv_elems = 9,
+                .dtype = DType::kI32,
+                .what = "offsets"};
+  run(call, 0);
+  EXPECT_EQ(y, (std::vector<int32_t>{4, 9, 12, 4, 9, 12, 4, 9, 12}));
+}
+
 TEST_F(EmulatedCallTest, TakesPlacesOfTheStockThatAreAlignedAsY) {
   std::vector<float> y(200);
   CommCall call = recv_of(group_, y, 0);

@@ -194,24 +194,21 @@ class ModelRun {
       case CopyAction::kKeep:
         copy(end, end, step);
         return true;
-      case CopyAction::kMoveRows:
-        move_rows(entry, end);
+      case CopyAction::kFetchRows:
+        fetch_rows(entry, end);
         return true;
     }
     return false;
   }
 
-  /// The owner of rows writes them to the others, or reads them there.
-  static void move_rows(Entry& entry, End& end) {
+  /// Each rank reads its rows from the others' x.
+  static void fetch_rows(const Entry& entry, End& end) {
     const int64_t block = entry.call.block;
-    for (End& other : entry.ends) {
+    for (const End& other : entry.ends) {
       EXPECT_EQ(other.state, State::kRunning) << "memory that is in use";
       EXPECT_EQ(other.num_runs, end.num_runs);
-      const bool pushes = entry.call.op == CommOp::kDispatchRows;
-      const End& from = pushes ? end : other;
-      End& to = pushes ? other : end;
-      std::copy_n(from.x.begin() + to.shape.place * block, block,
-                  to.y.begin() + from.shape.place * block);
+      std::copy_n(other.x.begin() + end.shape.place * block, block,
+                  end.y.begin() + other.shape.place * block);
     }
   }
 
@@ -361,7 +358,7 @@ TEST(CopyCalls, OfRowsReachRowsAndWeights) {
       "drops=false} compute comm\n");
   const auto calls = find_copy_calls({&program, 1});
   ASSERT_EQ(calls.size(), 2u);
-  EXPECT_THAT(calls[0].reached_operands, ElementsAre(3, 4));
+  EXPECT_THAT(calls[0].reached_operands, ElementsAre(0, 1));
   EXPECT_THAT(calls[1].reached_operands, ElementsAre(0));
   EXPECT_EQ(calls[1].name, "program 0, experts calls of ranks 0, 1, number 1");
   std::vector<CopyAction> actions;
@@ -369,7 +366,7 @@ TEST(CopyCalls, OfRowsReachRowsAndWeights) {
     actions.push_back(step.action);
   }
   using enum CopyAction;
-  EXPECT_THAT(actions, ElementsAre(kSignal, kAwait, kMoveRows, kSignal, kAwait));
+  EXPECT_THAT(actions, ElementsAre(kSignal, kAwait, kFetchRows, kSignal, kAwait));
 }
 
 }  // namespace

@@ -168,12 +168,12 @@ class RowExchangeOnGpu : public ::testing::Test {
     std::vector<MemberMemory> cpu;
     std::vector<OnDevice> gpu;
     std::vector<RowsOfMember> given_rows;
-    ReachedRows reached;
+    RowsOfMembers members;
     for (int64_t m = 0; m < given.experts.members(); ++m) {
       cpu.push_back(given.memory_of(m));
       gpu.emplace_back(given.memory_of(m), shift);
-      reached.rows.push_back(gpu.back().data(given.dispatches() ? 2 : 0));
-      reached.weights.push_back(gpu.back().data(given.dispatches() ? 3 : 1));
+      members.rows.push_back(gpu.back().data(0));
+      members.weights.push_back(gpu.back().data(1));
     }
     for (const MemberMemory& member : cpu) {
       given_rows.push_back({member.x.data(), member.weights.data()});
@@ -181,7 +181,7 @@ class RowExchangeOnGpu : public ::testing::Test {
     const CudaStream stream(0);
     for (size_t m = 0; m < gpu.size(); ++m) {
       const auto* const there = reinterpret_cast<const int32_t*>(offsets_there->data());
-      launch_row_exchange(given.call(group, gpu[m].all(), there), m, reached, stream);
+      launch_row_exchange(given.call(group, gpu[m].all(), there), m, members, stream);
     }
     BRAID_CUDA_CHECK(cudaStreamSynchronize(stream));
     for (size_t m = 0; m < gpu.size(); ++m) {

@@ -19,6 +19,7 @@
 #include "backends/cuda/device_arena.h"
 #include "base/errors.h"
 #include "comm/transport.h"
+#include "ops/expert_exchange.h"
 
 /// Checks a call of the library `nccl`.
 #define BRAID_NCCL_CHECK(call) nccl.check((call), #call)
@@ -84,7 +85,7 @@ using TaskOfProgram = std::pair<const Program*, const Task*>;
 using FirstCalls = std::map<CommunicatorKey, std::vector<TaskOfProgram>>;
 
 /// The first task of each kind of call on each of these communicators, in the order of
-/// communicators: the same order on all members.
+/// communicators: the same order on all members. NCCL never does exchanges of rows.
 FirstCalls first_calls(std::span<const Program> programs,
                        const std::map<CommunicatorKey, ncclComm_t>& made) {
   FirstCalls calls;
@@ -92,7 +93,8 @@ FirstCalls first_calls(std::span<const Program> programs,
   for (const Program& program : programs) {
     std::set<uint32_t> seen_specs;  // few specs, perhaps a million tasks
     for (const Task& task : program.tasks) {
-      const std::optional<CommunicatorKey> key = seen_specs.insert(task.spec.value).second
+      const bool is_first = seen_specs.insert(task.spec.value).second;
+      const std::optional<CommunicatorKey> key = is_first && !exchanges_rows(program.spec(task))
                                                      ? communicator_key(program, task)
                                                      : std::nullopt;
       if (key && made.contains(*key) &&

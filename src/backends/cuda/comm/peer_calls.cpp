@@ -162,8 +162,8 @@ struct PeerCalls::State {
   std::byte* reached(const CopyCall& call, int member, size_t index) const;
   std::function<void(cudaStream_t)> copy_of(const CopyCall& call, const CopyStep& step,
                                             const Connection& connection) const;
-  std::function<void(cudaStream_t)> move_rows_of(const CopyCall& call,
-                                                 const Connection& connection) const;
+  std::function<void(cudaStream_t)> fetch_rows_of(const CopyCall& call,
+                                                  const Connection& connection) const;
   std::vector<Stage> stages_of(const CopyCall& call, const Connection& connection) const;
 };
 
@@ -238,7 +238,7 @@ std::function<void(cudaStream_t)> PeerCalls::State::copy_of(const CopyCall& call
   };
 }
 
-std::function<void(cudaStream_t)> PeerCalls::State::move_rows_of(
+std::function<void(cudaStream_t)> PeerCalls::State::fetch_rows_of(
     const CopyCall& call, const Connection& connection) const {
   const Program& program = programs[call.program];
   const OpSpec& spec = program.spec(program.tasks[call.task.index()]);
@@ -248,7 +248,7 @@ std::function<void(cudaStream_t)> PeerCalls::State::move_rows_of(
   }
   const CommCall rows =
       make_comm_call(spec, program.groups[group_of(program, spec)->index()], operands, call.name);
-  ReachedRows all;
+  RowsOfMembers all;
   for (int member = 0; member < call.shape.size; ++member) {
     all.rows.push_back(reached(call, member, 0));
     if (rows.rows.has_weights) {
@@ -280,8 +280,8 @@ std::vector<Stage> PeerCalls::State::stages_of(const CopyCall& call,
         stage.move = copy_of(call, step, connection);
         stages.emplace_back();
         break;
-      case CopyAction::kMoveRows:
-        stage.move = move_rows_of(call, connection);
+      case CopyAction::kFetchRows:
+        stage.move = fetch_rows_of(call, connection);
         stages.emplace_back();
         break;
     }
@@ -342,7 +342,7 @@ void PeerCalls::connect(const Connection& connection, Rendezvous& rendezvous) {
   for (const CopyCall& call : state.calls) {
     CudaKernel& kernel = state.kernels.at({call.program, call.task});
     const std::string why = state.why_apart(call);
-    if (!why.empty() && call.moves_rows()) {
+    if (!why.empty() && call.fetches_rows()) {
       throw_device_error(
           "{}: {}; ranks that exchange rows of experts must reach each other's memory, so keep "
           "parallel.expert within the GPUs of a host",

@@ -10,28 +10,27 @@
 
 namespace braid {
 
-/// Blocks of the kernel; each fills less than half of an SM.
-inline constexpr int kRowExchangeBlocks = 32;
+/// Blocks of the kernel; each fills a quarter of an SM. More bring little (bench/notes.md).
+inline constexpr int kRowExchangeBlocks = 16;
 inline constexpr size_t kMaxRowExchangeMembers = 128;
-inline constexpr int64_t kMaxRowExchangeExperts = 1024;
+/// Of experts times the members that share each.
+inline constexpr int64_t kMaxRowExchangeRuns = 4095;
 
-/// What a rank reaches of the members of a group: y and y_weights of dispatch_rows, x and weights
-/// of combine_rows.
-struct ReachedRows {
-  std::vector<std::byte*> rows;     ///< by member; null: not written
-  std::vector<std::byte*> weights;  ///< the same; empty without weights
+/// x and its weights on each member of a group, at addresses of this device.
+struct RowsOfMembers {
+  std::vector<const std::byte*> rows;     ///< by member
+  std::vector<const std::byte*> weights;  ///< the same; empty without weights
 };
 
-/// Enqueues this rank's part in a call of dispatch_rows or combine_rows (ops/expert_exchange.h).
-/// The owner of rows moves them: it writes its rows into the memory of the members that hold their
-/// experts, and reads them back from there. So members must have begun before it is enqueued, and
-/// each call ends when all members have moved theirs (backends/copy_steps.h). The places of rows
-/// follow from the offsets in device memory; only as many bytes cross a link as there are rows.
+/// Enqueues this rank's part in a call of dispatch_rows or combine_rows (ops/expert_exchange.h): it
+/// fetches the rows of its y from the members that have them. So all x must be complete before it
+/// is enqueued, and a call ends when all members have fetched theirs (backends/copy_steps.h). The
+/// places of rows follow from the offsets in device memory; only as many bytes cross a link as
+/// there are rows. (Reading over NVLink is twice as fast as writing here: bench/notes.md.)
 ///
-/// bf16 or f32 rows, f32 weights. Throws InternalError
-/// for other dtypes, and for more than kMaxRowExchangeMembers members or kMaxRowExchangeExperts
-/// experts.
-void launch_row_exchange(const CommCall& call, size_t member, const ReachedRows& reached,
+/// bf16 or f32 rows, f32 weights. Throws InternalError for other dtypes, and for more members or
+/// runs than the limits above.
+void launch_row_exchange(const CommCall& call, size_t member, const RowsOfMembers& members,
                          cudaStream_t stream, int blocks = kRowExchangeBlocks);
 
 /// The same as if every member had this rank's rows and offsets: see comm/emulated_call.h.
