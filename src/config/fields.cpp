@@ -167,6 +167,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(parallel, grad_reduce_dtype), one_of(kChoiceNames<DType>), "Type in which data- and context-parallel ranks send gradients to each other. Each rank adds them up in float32 either way."},
 
     Field{BRAID_KEY(moe, balance_loss), {.minimum = 0, .maximum = 100}, "Coefficient of the loss that rewards equal loads of experts, per layer: its value if loads are equal (Megatron-LM's aux_loss)."},
+    Field{BRAID_KEY(moe, sequence_balance_loss), {.minimum = 0, .maximum = 100}, "Coefficient of the same loss inside each sequence, averaged over sequences: DeepSeek's sequence-wise loss (aux_loss_alpha with seq_aux; Megatron-LM's seq_aux_loss)."},
     Field{BRAID_KEY(moe, z_loss), {.minimum = 0, .maximum = 100}, "Coefficient of the mean squared log-sum-exp of a router's logits, which keeps them small."},
     Field{BRAID_KEY(moe, capacity), {.minimum = 0, .maximum = 1e4}, "With parallel.expert: rows for which a rank has room in each layer, as a multiple of what it has with equal loads of the ranks; 0 = for all that can come."},
     Field{BRAID_KEY(moe, on_overflow), one_of(kChoiceNames<OverflowChoice>), "When more rows come to a rank than moe.capacity gives room for: stop with an error, or drop those of the last experts and tokens, whose experts then add 0."},

@@ -125,6 +125,7 @@ struct ParallelConfig {
 
 struct MoeConfig {
   double balance_loss = 0.01;
+  double sequence_balance_loss = 0.0;
   double z_loss = 0.0;
   double capacity = 0.0;
   std::string on_overflow = "error";
