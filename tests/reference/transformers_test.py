@@ -103,7 +103,8 @@ MODELS = {
 
 # Folders that transformers wrote, and braid's exports that must equal them.
 EXPORTS = {"export": ("start", "export"), "in_files": ("start_in_files", "export_in_files"),
-           "to_bfloat16": ("start_bfloat16", "export_bfloat16"), "from_bfloat16": ("start_bfloat16", "export_of_bfloat16")}
+           "to_bfloat16": ("start_bfloat16", "export_bfloat16"), "from_bfloat16": ("start_bfloat16", "export_of_bfloat16"),
+           "from_fused": ("start", "export_of_fused"), "to_fused": ("start_fused", "export_fused")}
 ENDS = {"end": ("end_float32", "export_end"), "braid_from_float64": ("end_float64", "export_end"),
         "transformers_from_float64": ("end_float64", "end_float32")}
 
@@ -161,6 +162,9 @@ def run_braid(braid, folder):
     for form in ("in_files", "bfloat16"):
         run(braid, "import", folder / f"start_{form}", folder / f"imported_{form}")
     run(braid, "export", folder / "imported_in_files", folder / "export_in_files", "--max-shard-size", "40KB")
+    run(braid, "import", folder / "start_fused", folder / "imported_fused")
+    run(braid, "export", folder / "imported_fused", folder / "export_of_fused")
+    run(braid, "export", folder / "imported", folder / "export_fused", "--fused-experts")
     run(braid, "export", folder / "imported_bfloat16", folder / "export_of_bfloat16", "--dtype", "bf16")
     (folder / "run.toml").write_text(run_file(folder, model_section(imported)))
     run(braid, "train", folder / "run.toml")

@@ -282,18 +282,10 @@ BlockCost cost(const ModelSpec& spec, int64_t /*sequence*/) {
           .widest = std::max(per_token * std::max(width, 2 * ffn), 2 * shared_ffn)};
 }
 
-void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) {
-  if (naming == HfNaming::kGpt2) {
-    throw_config_error("model.pattern: such files have no block \"moe\"");
-  }
-  const bool is_mixtral = naming == HfNaming::kMixtral;
-  const std::string_view block = is_mixtral ? "block_sparse_moe" : "mlp";
+/// One tensor for each matrix of an expert.
+void add_separate_experts(HfTensorList& list, const ModelSpec& spec, bool is_mixtral,
+                          std::string_view block) {
   const int64_t ffn = spec.expert_ffn;
-  list.add_norm("post_attention_layernorm", spec, "moe_norm");
-  list.add(fmt::format("{}.gate.weight", block), {spec.experts, spec.width}, "moe.router.weight");
-  if (spec.router.bias) {
-    list.add("mlp.gate.e_score_correction_bias", {spec.experts}, "moe.router.bias");
-  }
   for (int64_t e = 0; e < spec.experts; ++e) {
     const std::string expert = fmt::format("{}.experts.{}", block, e);
     list.add(fmt::format("{}.{}.weight", expert, is_mixtral ? "w1" : "gate_proj"),
@@ -302,6 +294,38 @@ void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) 
              "moe.fc1.weight", 2 * ffn * e + 1, 2);
     list.add(fmt::format("{}.{}.weight", expert, is_mixtral ? "w2" : "down_proj"),
              {spec.width, ffn}, "moe.fc2.weight", spec.width * e);
+  }
+}
+
+/// One tensor for all experts; the gate's rows of each stand in front of the other ones.
+void add_fused_experts(HfTensorList& list, const ModelSpec& spec, std::string_view block) {
+  const int64_t ffn = spec.expert_ffn;
+  for (int64_t half = 0; half < 2 * spec.experts; ++half) {
+    list.add(fmt::format("{}.experts.gate_up_proj", block), {ffn, spec.width}, "moe.fc1.weight",
+             2 * ffn * (half / 2) + half % 2, 2);
+    list.set_whole({spec.experts, 2 * ffn, spec.width}, ffn * half);
+  }
+  list.add(fmt::format("{}.experts.down_proj", block), {spec.experts * spec.width, ffn},
+           "moe.fc2.weight");
+  list.set_whole({spec.experts, spec.width, ffn}, 0);
+}
+
+void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) {
+  if (naming == HfNaming::kGpt2) {
+    throw_config_error("model.pattern: such files have no block \"moe\"");
+  }
+  const bool is_fused = list.experts() == HfExperts::kFused;
+  const bool is_mixtral = naming == HfNaming::kMixtral && !is_fused;
+  const std::string_view block = is_mixtral ? "block_sparse_moe" : "mlp";
+  list.add_norm("post_attention_layernorm", spec, "moe_norm");
+  list.add(fmt::format("{}.gate.weight", block), {spec.experts, spec.width}, "moe.router.weight");
+  if (spec.router.bias) {
+    list.add("mlp.gate.e_score_correction_bias", {spec.experts}, "moe.router.bias");
+  }
+  if (is_fused) {
+    add_fused_experts(list, spec, block);
+  } else {
+    add_separate_experts(list, spec, is_mixtral, block);
   }
   if (spec.shared_ffn > 0) {
     const std::string_view shared =
