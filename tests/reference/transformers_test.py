@@ -169,7 +169,8 @@ def run_braid(braid, folder):
     (folder / "run.toml").write_text(run_file(folder, model_section(imported)))
     run(braid, "train", folder / "run.toml")
     run(braid, "export", folder / "run", folder / "export_end")
-    return [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    records = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    return [record for record in records if "expert_layer" not in record]  # those of steps
 
 
 def relative(ours, theirs):
