@@ -96,6 +96,7 @@ MODELS = {
     "mixtral_llama3": llama("MixtralForCausalLM", num_local_experts=4, num_experts_per_tok=2, rope_parameters=LLAMA3_ROPE),
     "olmoe_linear": experts("OlmoeForCausalLM", intermediate_size=32, num_key_value_heads=4, pad_token_id=None,
                             rope_parameters={"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.5}),
+    # transformers rotates in float32 here even when it trains in float64, which is that much less exact.
     "deepseek_v2_yarn": deepseek("DeepseekV2ForCausalLM", q_lora_rank=None, rope_parameters=DEEPSEEK_ROPE),
     "deepseek_v3_yarn": deepseek("DeepseekV3ForCausalLM", q_lora_rank=40, n_group=4, topk_group=2, num_nextn_predict_layers=0,
                                  rope_parameters=DEEPSEEK_ROPE | {"mscale": 1.0}),

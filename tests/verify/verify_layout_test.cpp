@@ -43,7 +43,7 @@ TEST(VerifyLayout, KeepsTheScalingOfRotaryFrequencies) {
   config.model.rope_factor = 4.0;
   config.model.rope_original_max_position_embeddings = 64;
   config.model.rope_truncate = false;
-  const RunSpec given = resolve_run(resolved(config), 0);
+  const RunSpec given = resolve_run(resolved(config), 50);
   ASSERT_EQ(given.model.rope_scaling.type, RopeType::kYarn);
   EXPECT_EQ(resolve_run(shrunken(resolved(config)), 0).model.rope_scaling,
             given.model.rope_scaling);
