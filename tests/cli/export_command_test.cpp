@@ -104,9 +104,9 @@ TEST_F(ExportCommand, ImportRefusesInOneLine) {
   const std::string part = "\"rope_scaling\": null";
   write("hf/config.json",
         std::string(config).replace(config.find(part), part.size(),
-                                    "\"rope_scaling\": {\"rope_type\": \"llama3\"}"));
+                                    "\"rope_scaling\": {\"rope_type\": \"dynamic\"}"));
   EXPECT_THAT(error_of({"import", "hf", "c"}, 1),
-              HasSubstr("rope_scaling = {\"rope_type\":\"llama3\"}: braid computes rotary"));
+              HasSubstr("rope_scaling = {\"rope_type\":\"dynamic\"}: braid computes rotary"));
   write("hf/config.json", config);
   const std::string weights = read("hf/model.safetensors");
   write("hf/model.safetensors", weights.substr(0, weights.size() / 2));
