@@ -29,6 +29,7 @@
 #include "data/tokenizer.h"
 #include "model/families.h"
 #include "ops/op.h"
+#include "ops/rope_scaling.h"
 #include "plan/run_plan.h"
 #include "runtime/device.h"
 #include "sim/op_family.h"
@@ -132,6 +133,8 @@ const MemoryPlan& largest_memory(const RunPlan& plan) {
 Json describe(const Case& c) {
   const ModelSpec& model = c.plan.run.model;
   const MemoryPlan& memory = largest_memory(c.plan);
+  const std::vector<double> frequencies =
+      rope_frequencies(model.head_size, model.rope_theta, model.rope_scaling);
   return {{"family", family_name(model.style)},
           {"layers", model.layers.size()},
           {"width", model.width},
@@ -145,6 +148,8 @@ Json describe(const Case& c) {
           {"tied_embeddings", model.tied_embeddings},
           {"qkv_bias", model.qkv_bias},
           {"rope_theta", model.rope_theta},
+          {"rope_frequencies", frequencies},
+          {"rope_amplitude", rope_amplitude(model.rope_scaling)},
           {"norm_epsilon", model.norm_epsilon},
           {"init_std", model.init_std},
           {"parameters", num_parameters(model)},

@@ -161,10 +161,10 @@ class Model(nn.Module):
         """Cosine and sine [T, D / 2] of the rotary angles, or None."""
         if self.positions is not None:
             return None
-        size = self.shape["head_size"]
-        frequencies = self.shape["rope_theta"] ** (-torch.arange(0, size, 2, device=device).double() / size)
+        frequencies = torch.tensor(self.shape["rope_frequencies"], device=device, dtype=torch.float64)
         turned = torch.outer(torch.arange(tokens, device=device).double(), frequencies)
-        return turned.cos().float(), turned.sin().float()
+        amplitude = self.shape["rope_amplitude"]
+        return (amplitude * turned.cos()).float(), (amplitude * turned.sin()).float()
 
     def forward(self, tokens, labels, angles, compute_type, loss):
         x = self.embedding(tokens).to(compute_type)

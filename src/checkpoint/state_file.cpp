@@ -15,7 +15,7 @@ using nlohmann::ordered_json;
 
 constexpr std::string_view kFormat = "braid checkpoint";
 constexpr int64_t kFirstVersion = 1;
-constexpr int64_t kVersion = 3;
+constexpr int64_t kVersion = 4;
 constexpr std::string_view kChecksumField = "\"state_xxh3\": \"";
 constexpr size_t kChecksumDigits = 16;
 

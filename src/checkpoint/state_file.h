@@ -17,8 +17,9 @@ struct StoredState {
   std::vector<FileRecord> files;
   /// Version 1: model.safetensors and optimizer.safetensors hold whole tensors, and there is no
   /// index. Versions 1 and 2: fc1 of the Llama family has all gate rows before all up rows; in
-  /// version 3 they alternate.
-  int64_t version = 3;
+  /// version 3 they alternate. Up to version 3 the model presets of a configuration had no scaled
+  /// rotary frequencies.
+  int64_t version = 4;
 };
 
 /// The state as JSON that ends with the checksum of all of the text except the checksum's own

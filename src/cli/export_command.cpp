@@ -19,6 +19,7 @@ struct ExportArguments {
   std::string folder;
   std::string dtype = "f32";
   std::string max_shard_size = "5GB";
+  bool fused_experts = false;
 };
 
 /// Programs that read the model need its maximum number of positions: its own value, else the
@@ -34,10 +35,11 @@ void export_model(const ExportArguments& arguments, const Console& console) {
       parse_config(checkpoint.state().config, checkpoint.path() + "/state.json");
   const ModelSpec model = positioned(checkpointed_model(checkpoint, config), config);
   const ParameterLayout layout = make_parameter_layout(model_parameters(model));
-  const ExportSummary summary =
-      export_weights(CheckpointedState(checkpoint, layout, model), layout, model, arguments.folder,
-                     {.dtype = *parse_dtype(arguments.dtype),
-                      .max_shard_bytes = *parse_byte_size(arguments.max_shard_size)});
+  const ExportSummary summary = export_weights(
+      CheckpointedState(checkpoint, layout, model), layout, model, arguments.folder,
+      {.dtype = *parse_dtype(arguments.dtype),
+       .max_shard_bytes = *parse_byte_size(arguments.max_shard_size),
+       .experts = arguments.fused_experts ? HfExperts::kFused : HfExperts::kSeparate});
   console.print(fmt::format("{}\nwrote {}: config.json, {} tensors of {} in {} file{}, {}\n",
                             describe_model(model), arguments.folder, summary.num_tensors,
                             arguments.dtype, summary.num_files, summary.num_files == 1 ? "" : "s",
@@ -67,6 +69,9 @@ void add_export_command(CLI::App& app, const Console& console) {
       ->check(byte_size())
       ->type_name("SIZE")
       ->capture_default_str();
+  command->add_flag("--fused-experts", arguments->fused_experts,
+                    "Write the experts of a layer as two tensors, gate_up_proj and down_proj, as "
+                    "transformers 5 has them in memory, instead of three for each expert");
   command->footer(
       "Names and layouts are those of LlamaForCausalLM, Qwen2ForCausalLM (biases on qkv) "
       "and\nGPT2LMHeadModel; docs/checkpoints.md lists them. The tokenizer is not exported.\n\n  "

@@ -8,6 +8,7 @@
 
 #include "base/dtype.h"
 #include "base/errors.h"
+#include "model/model_spec.h"
 #include "parallel/parallel_options.h"
 
 namespace braid {
@@ -134,6 +135,9 @@ inline constexpr auto kChoices<Fp8SumsChoice> = Choices<Fp8SumsChoice, 2>{
 template <>
 inline constexpr auto kChoices<OverflowChoice> = Choices<OverflowChoice, 2>{
     {{"error", OverflowChoice::kError}, {"drop", OverflowChoice::kDrop}}};
+
+template <>
+inline constexpr auto kChoices<RopeType> = kRopeTypes;
 
 template <>
 inline constexpr auto kChoices<RouterScores> = Choices<RouterScores, 2>{

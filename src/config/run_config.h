@@ -44,6 +44,17 @@ struct ModelConfig {
   std::optional<bool> tied_embeddings;
   std::optional<bool> qkv_bias;
   std::optional<double> rope_theta;
+  std::optional<std::string> rope_type;
+  std::optional<double> rope_factor;
+  std::optional<int64_t> rope_original_max_position_embeddings;
+  std::optional<double> rope_low_freq_factor;
+  std::optional<double> rope_high_freq_factor;
+  std::optional<double> rope_beta_fast;
+  std::optional<double> rope_beta_slow;
+  std::optional<bool> rope_truncate;
+  std::optional<double> rope_mscale;
+  std::optional<double> rope_mscale_all_dim;
+  std::optional<double> rope_attention_factor;
   std::optional<double> norm_epsilon;
   std::optional<double> init_std;
 
@@ -114,6 +125,7 @@ struct ParallelConfig {
 
 struct MoeConfig {
   double balance_loss = 0.01;
+  double sequence_balance_loss = 0.0;
   double z_loss = 0.0;
   double capacity = 0.0;
   std::string on_overflow = "error";

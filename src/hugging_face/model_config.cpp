@@ -98,6 +98,86 @@ class ConfigReader {
   }
 
  private:
+  /// The value of an object's key; null if it is missing.
+  static const json& member(const json& object, std::string_view key) {
+    static const json kMissing;
+    const auto found = object.find(key);
+    return found == object.end() ? kMissing : *found;
+  }
+
+  /// The scaling of rotary frequencies in an object "rope_scaling" or "rope_parameters".
+  class RopeReader {
+   public:
+    RopeReader(const ConfigReader& config, std::string_view key, const json& rope)
+        : config_(config), key_(key), rope_(rope) {}
+
+    void read(ModelSpec& model) {
+      model.rope_scaling = {.type = type()};
+      max_positions_ = model.max_positions;
+      known_.insert({"rope_theta", "rope_type", "type", "finetuned"});
+      model.rope_scaling.parameters(
+          [&](const char* name, auto& value) { read_parameter(name, value); });
+      for (const auto& [name, value] : rope_.items()) {
+        const bool is_whole = name == "partial_rotary_factor" && value == 1.0;
+        if (!known_.contains(name) && !value.is_null() && !is_whole) {
+          config_.refuse(key_, rope_, "rope_type \"{}\" has no {} that braid knows",
+                         rope_type_name(model.rope_scaling.type), quote_key(name));
+        }
+      }
+    }
+
+   private:
+    RopeType type() const {
+      const json& given = member(rope_, rope_.contains("rope_type") ? "rope_type" : "type");
+      if (given.is_null()) {
+        return RopeType::kDefault;
+      }
+      std::vector<std::string_view> names;
+      for (const auto& [name, type] : kRopeTypes) {
+        if (given == name) {
+          return type;
+        }
+        names.push_back(name);
+      }
+      config_.refuse(key_, rope_, "braid computes rotary embeddings of rope_type {} only",
+                     join(names, ", "));
+    }
+
+    std::string path_of(std::string_view name) const { return fmt::format("{}.{}", key_, name); }
+
+    /// A missing parameter has the type's usual value; a factor or number of positions, that of
+    /// transformers.
+    void read_parameter(const std::string& name, double& value) {
+      known_.insert(name);
+      const json& given = member(rope_, name);
+      if (name == "factor" && given.is_null() &&
+          rope_.contains("original_max_position_embeddings")) {
+        int64_t original = 0;
+        read_parameter("original_max_position_embeddings", original);
+        value = static_cast<double>(max_positions_) / static_cast<double>(original);
+        return;
+      }
+      if (name.ends_with("factor") && name != "attention_factor" && given.is_null()) {
+        config_.refuse(key_, rope_, "{} is missing", name);
+      }
+      value = config_.checked_number(path_of(name), given, value, 0, 1e6);
+    }
+    void read_parameter(const std::string& name, int64_t& value) {
+      known_.insert(name);
+      value = config_.checked_size(path_of(name), member(rope_, name), kMaxSize, max_positions_);
+    }
+    void read_parameter(const std::string& name, bool& value) {
+      known_.insert(name);
+      value = config_.checked_flag(path_of(name), member(rope_, name), value);
+    }
+
+    const ConfigReader& config_;
+    std::string_view key_;
+    const json& rope_;
+    int64_t max_positions_ = 0;
+    std::set<std::string> known_;
+  };
+
   static std::string quote_key(const std::string& key) {
     return is_printable(key) && key.size() < kMaxQuotedBytes ? key : quote(key, kMaxQuotedBytes);
   }
@@ -141,7 +221,11 @@ class ConfigReader {
 
   int64_t size(const std::string& key, int64_t maximum,
                std::optional<int64_t> otherwise = std::nullopt) {
-    const json& value = value_of(key);
+    return checked_size(key, value_of(key), maximum, otherwise);
+  }
+
+  int64_t checked_size(const std::string& key, const json& value, int64_t maximum,
+                       std::optional<int64_t> otherwise) const {
     if (value.is_null() && otherwise) {
       return *otherwise;
     }
@@ -173,7 +257,10 @@ class ConfigReader {
   }
 
   bool flag(const std::string& key, bool otherwise) {
-    const json& value = value_of(key);
+    return checked_flag(key, value_of(key), otherwise);
+  }
+
+  bool checked_flag(const std::string& key, const json& value, bool otherwise) const {
     if (value.is_null()) {
       return otherwise;
     }
@@ -208,34 +295,23 @@ class ConfigReader {
     }
   }
 
-  /// Frequencies that change with the position or the length: "llama3", "yarn", "linear", ...
-  void refuse_scaling(const std::string& key, const json& rope) const {
+  /// "rope_theta" beside "rope_scaling", or both in "rope_parameters" as of transformers 5, where
+  /// the former counts if a file has both objects. max_positions must have been read.
+  void read_rope(ModelSpec& model, double default_theta) {
+    model.rope_theta = number("rope_theta", default_theta, 1, 1e12);
+    const json& older = value_of("rope_scaling");
+    const json& newer = value_of("rope_parameters");
+    const json& rope = older.is_null() ? newer : older;
+    if (rope.is_null()) {
+      return;
+    }
+    const std::string key = older.is_null() ? "rope_parameters" : "rope_scaling";
     if (!rope.is_object()) {
       refuse(key, rope, "must be an object");
     }
-    for (const char* const name : {"rope_type", "type"}) {
-      const auto type = rope.find(name);
-      if (type != rope.end() && *type != "default") {
-        refuse(key, rope, "braid computes rotary embeddings without scaling only, {} \"default\"",
-               name);
-      }
-    }
-  }
-
-  /// "rope_theta" beside "rope_scaling", or both in "rope_parameters" as of transformers 5.
-  double rope_theta(double otherwise) {
-    const json& scaling = value_of("rope_scaling");
-    if (!scaling.is_null()) {
-      refuse_scaling("rope_scaling", scaling);
-    }
-    const double theta = number("rope_theta", otherwise, 1, 1e12);
-    const json& rope = value_of("rope_parameters");
-    if (rope.is_null()) {
-      return theta;
-    }
-    refuse_scaling("rope_parameters", rope);
-    return checked_number("rope_parameters.rope_theta", rope.value("rope_theta", json()), theta, 1,
-                          1e12);
+    model.rope_theta = checked_number(fmt::format("{}.rope_theta", key), member(rope, "rope_theta"),
+                                      model.rope_theta, 1, 1e12);
+    RopeReader(*this, key, rope).read(model);
   }
 
   /// Values of missing keys, where classes differ.
@@ -280,7 +356,7 @@ class ConfigReader {
     model.vocabulary = size("vocab_size", kMaxSize);
     model.max_positions = size("max_position_embeddings", kMaxSize, defaults.max_positions);
     model.tied_embeddings = flag("tie_word_embeddings", false);
-    model.rope_theta = rope_theta(defaults.theta);
+    read_rope(model, defaults.theta);
     model.norm_epsilon = number("rms_norm_eps", defaults.epsilon, 0, 1);
     model.init_std = number("initializer_range", 0.02, 0, 10);
     require_text("hidden_act", {"silu"});
@@ -309,7 +385,7 @@ class ConfigReader {
     model.vocabulary = size("vocab_size", kMaxSize);
     model.max_positions = size("max_position_embeddings", kMaxSize, type.sigmoid ? 4096 : 2048);
     model.tied_embeddings = flag("tie_word_embeddings", false);
-    model.rope_theta = rope_theta(10000.0);
+    read_rope(model, 10000.0);
     model.norm_epsilon = number("rms_norm_eps", 1e-6, 0, 1);
     model.init_std = number("initializer_range", 0.02, 0, 10);
     require_text("hidden_act", {"silu"});

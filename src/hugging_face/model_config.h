@@ -19,8 +19,8 @@ struct HfConfig {
 
 /// Reads the text of a config.json. A missing key has the default of transformers. Throws DataError
 /// naming `path`, key and value for a class other than those of `hf_class`, and for every known key
-/// that would make the model compute something else than ours (rope_scaling, attention_bias of
-/// Llama, quantization, ...).
+/// that would make the model compute something else than ours (attention_bias of Llama, another
+/// rope_type than those of ops/rope_scaling.h, quantization, ...).
 HfConfig parse_hf_config(std::string_view text, std::string_view path);
 
 /// Returns a config.json from which transformers builds the same model. `dtype`: of the tensors.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <type_traits>
 
 #include "base/errors.h"
 #include "hugging_face/model_config.h"
@@ -10,6 +11,24 @@ namespace {
 
 using nlohmann::json;
 using nlohmann::ordered_json;
+
+/// Both names of the type: "type" is what older code reads. Values that mean "not given" are left
+/// out, and so is `truncate` where it is what every version does.
+ordered_json rope_json(RopeScaling scaling) {
+  if (scaling.type == RopeType::kDefault) {
+    return nullptr;
+  }
+  const std::string_view type = rope_type_name(scaling.type);
+  ordered_json rope = {{"rope_type", type}, {"type", type}};
+  scaling.parameters([&](const char* name, auto& value) {
+    using Value = std::remove_reference_t<decltype(value)>;
+    const bool is_usual = std::is_same_v<Value, bool> ? value == true : value == Value(0);
+    if (!is_usual) {
+      rope[name] = value;
+    }
+  });
+  return rope;
+}
 
 void add_experts(ordered_json& root, const ModelSpec& model) {
   const HfClass& type = hf_class(model);
@@ -47,7 +66,7 @@ ordered_json llama_json(const ModelSpec& model) {
                        {"max_position_embeddings", std::max<int64_t>(1, model.max_positions)},
                        {"rms_norm_eps", model.norm_epsilon},
                        {"rope_theta", model.rope_theta},
-                       {"rope_scaling", nullptr},
+                       {"rope_scaling", rope_json(model.rope_scaling)},
                        {"attention_dropout", 0.0}};
   if (model.layers.has(kMoeBlock)) {
     add_experts(root, model);
@@ -100,7 +119,7 @@ ordered_json deepseek_json(const ModelSpec& model) {
                        {"max_position_embeddings", std::max<int64_t>(1, model.max_positions)},
                        {"rms_norm_eps", model.norm_epsilon},
                        {"rope_theta", model.rope_theta},
-                       {"rope_scaling", nullptr},
+                       {"rope_scaling", rope_json(model.rope_scaling)},
                        {"attention_bias", false},
                        {"attention_dropout", 0.0}};
   if (model.q_lora_rank > 0) {

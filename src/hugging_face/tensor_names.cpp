@@ -173,10 +173,16 @@ PieceRange piece_range(const HfTensor& tensor) {
                                 : PieceRange{begin, tensor.num_rows(), tensor.num_columns()};
 }
 
-std::vector<HfTensor> hf_tensors(const ModelSpec& model) {
+HfExperts experts_of_files(std::span<const std::string> names) {
+  const bool fused = std::ranges::any_of(
+      names, [](const std::string& name) { return name.ends_with(".experts.gate_up_proj"); });
+  return fused ? HfExperts::kFused : HfExperts::kSeparate;
+}
+
+std::vector<HfTensor> hf_tensors(const ModelSpec& model, HfExperts experts) {
   const HfNaming naming = hf_class(model).naming;
   const ModelNames names = names_of(naming);
-  HfTensorList list;
+  HfTensorList list(experts);
   list.add(names.tokens, {model.vocabulary, model.width}, "embedding.tokens");
   if (model.style.positions == PositionKind::kLearned) {
     list.add(names.positions, {model.max_positions, model.width}, "embedding.positions");

@@ -20,7 +20,10 @@ PieceRange piece_range(const HfTensor& tensor);
 
 /// All tensors in forward order. Throws ConfigError naming the key if no Hugging Face class
 /// computes this model.
-std::vector<HfTensor> hf_tensors(const ModelSpec& model);
+std::vector<HfTensor> hf_tensors(const ModelSpec& model, HfExperts experts = HfExperts::kSeparate);
+
+/// How a folder with tensors of these names holds experts.
+HfExperts experts_of_files(std::span<const std::string> names);
 
 /// The names by which transformers identifies a kind of model.
 struct HfClass {

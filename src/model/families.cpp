@@ -42,6 +42,17 @@ ModelSpec llama(const LlamaShape& shape) {
           .rope_theta = 500000.0};
 }
 
+/// Llama 3.1 and later, whose frequencies are scaled.
+ModelSpec llama3(const LlamaShape& shape, double factor) {
+  ModelSpec spec = llama(shape);
+  spec.rope_scaling = {.type = RopeType::kLlama3,
+                       .factor = factor,
+                       .original_max_position_embeddings = 8192,
+                       .low_freq_factor = 1.0,
+                       .high_freq_factor = 4.0};
+  return spec;
+}
+
 ModelSpec qwen(const LlamaShape& shape, int64_t vocabulary) {
   ModelSpec spec = llama(shape);
   spec.vocabulary = vocabulary;
@@ -104,6 +115,7 @@ ModelSpec olmoe() {
 
 struct LatentShape {
   int64_t layers, dense_layers, width, heads, q_rank, ffn, vocabulary;
+  double mscale;  ///< of their scaled frequencies, which are those of the published models
 };
 
 /// DeepSeek's models have latents and heads of equal sizes, experts in all but the first layers,
@@ -128,7 +140,12 @@ ModelSpec deepseek(const LatentShape& shape, const ExpertShape& experts, int64_t
           .shared_ffn = shared * experts.ffn,
           .router = router,
           .vocabulary = shape.vocabulary,
-          .max_positions = 4096,
+          .max_positions = 163840,
+          .rope_scaling = {.type = RopeType::kYarn,
+                           .factor = 40,
+                           .original_max_position_embeddings = 4096,
+                           .mscale = shape.mscale,
+                           .mscale_all_dim = shape.mscale},
           .norm_epsilon = 1e-6};
 }
 
@@ -161,11 +178,11 @@ const std::vector<ModelPreset>& presets() {
       {"gpt2-355m", kGpt2Paper, gpt2(24, 1024, 16)},
       {"gpt2-774m", kGpt2Paper, gpt2(36, 1280, 20)},
       {"gpt2-1.5b", kGpt2Paper, gpt2(48, 1600, 25)},
-      {"llama-1b", kLlama32, llama({16, 2048, 32, 8, 64, 8192, true})},
-      {"llama-3b", kLlama32, llama({28, 3072, 24, 8, 128, 8192, true})},
-      {"llama-8b", kLlama31, llama({32, 4096, 32, 8, 128, 14336, false})},
-      {"llama-70b", kLlama31, llama({80, 8192, 64, 8, 128, 28672, false})},
-      {"llama-405b", kLlama31, llama({126, 16384, 128, 8, 128, 53248, false})},
+      {"llama-1b", kLlama32, llama3({16, 2048, 32, 8, 64, 8192, true}, 32)},
+      {"llama-3b", kLlama32, llama3({28, 3072, 24, 8, 128, 8192, true}, 32)},
+      {"llama-8b", kLlama31, llama3({32, 4096, 32, 8, 128, 14336, false}, 8)},
+      {"llama-70b", kLlama31, llama3({80, 8192, 64, 8, 128, 28672, false}, 8)},
+      {"llama-405b", kLlama31, llama3({126, 16384, 128, 8, 128, 53248, false}, 8)},
       {"qwen2.5-0.5b", kQwen25, qwen({24, 896, 14, 2, 64, 4864, true}, 151936)},
       {"qwen2.5-1.5b", kQwen25, qwen({28, 1536, 12, 2, 128, 8960, true}, 151936)},
       {"qwen2.5-3b", kQwen25, qwen({36, 2048, 16, 2, 128, 11008, true}, 151936)},
@@ -191,11 +208,13 @@ const std::vector<ModelPreset>& presets() {
        mixtral({56, 6144, 48, 8, 128, 0, false}, {8, 2, 16384}, 65536)},
       {"olmoe-1b-7b", kOlmoe, olmoe()},
       {"deepseek-v2-lite", kDeepseekV2,
-       deepseek({27, 1, 2048, 16, 0, 10944, 102400}, {64, 6, 1408}, 2, kDeepseekLiteRouter)},
+       deepseek({27, 1, 2048, 16, 0, 10944, 102400, 0.707}, {64, 6, 1408}, 2, kDeepseekLiteRouter)},
       {"deepseek-v2", kDeepseekV2,
-       deepseek({60, 1, 5120, 128, 1536, 12288, 102400}, {160, 6, 1536}, 2, kDeepseekV2Router)},
+       deepseek({60, 1, 5120, 128, 1536, 12288, 102400, 0.707}, {160, 6, 1536}, 2,
+                kDeepseekV2Router)},
       {"deepseek-v3", kDeepseekV3,
-       deepseek({61, 3, 7168, 128, 1536, 18432, 129280}, {256, 8, 2048}, 1, kDeepseekV3Router)},
+       deepseek({61, 3, 7168, 128, 1536, 18432, 129280, 1.0}, {256, 8, 2048}, 1,
+                kDeepseekV3Router)},
   };
   return kPresets;
 }

@@ -22,11 +22,15 @@ enum class ForwardEnd : uint8_t {
 
 /// Coefficients of the losses that routers add to a token's (ops/router.h); 0: none.
 struct RouterLosses {
-  double balance = 0.0;
+  double balance = 0.0;           ///< over all sequences of a microbatch
+  double sequence_balance = 0.0;  ///< inside each sequence
   double z = 0.0;
 
   friend bool operator==(const RouterLosses&, const RouterLosses&) = default;
 };
+
+/// The site of the losses inside sequences; the others are at "moe.losses".
+inline constexpr std::string_view kSequenceLossesSite = "moe.sequence_losses";
 
 struct ForwardOptions {
   int64_t microbatch = 1;  ///< B sequences

@@ -20,6 +20,11 @@ void HfTensorList::add(std::string_view theirs, Shape shape, std::string_view ou
                    .row_stride = row_stride});
 }
 
+void HfTensorList::set_whole(Shape whole, int64_t theirs_row) {
+  list_.back().whole = whole;
+  list_.back().theirs_row = theirs_row;
+}
+
 void HfTensorList::add_conv1d(std::string_view theirs, int64_t in, int64_t out,
                               std::string_view ours) {
   add(fmt::format("{}.weight", theirs), {in, out}, fmt::format("{}.weight", ours));

@@ -18,10 +18,17 @@ enum class HfNaming : uint8_t {
   kGpt2,      ///< "attn.c_attn.weight"
 };
 
-/// A tensor of a Hugging Face model: rows first_row, first_row + row_stride, ... of one of our
-/// parameters. Ours are packed where theirs are separate: rows of query, key and value are
-/// concatenated; those of gate and up alternate. Rotary pairs are (i, i + head_size / 2) in both
-/// formats, so rows keep their place in their head.
+/// How files hold the experts of a layer.
+enum class HfExperts : uint8_t {
+  kSeparate,  ///< a tensor for each matrix of each expert, as published
+  kFused,  ///< experts.gate_up_proj [E, 2F, C] and experts.down_proj [E, C, F], as transformers 5
+           ///< has them in memory
+};
+
+/// A tensor of a Hugging Face model, or with `whole` some rows of one: rows first_row, first_row +
+/// row_stride, ... of one of our parameters. Ours are packed where theirs are separate: rows of
+/// query, key and value are concatenated; those of gate and up alternate. Rotary pairs are (i, i +
+/// head_size / 2) in both formats, so rows keep their place in their head.
 struct HfTensor {
   std::string name;
   Shape shape;
@@ -29,20 +36,29 @@ struct HfTensor {
   int64_t first_row = 0;
   int64_t row_stride = 1;
   bool transposed = false;  ///< [in, out], as GPT-2's Conv1D has its weights
+  Shape whole = {};         ///< of the tensor, if these are rows from `theirs_row` on of it, each
+                            ///< as long as its last dimension. Rows of a tensor follow each other.
+  int64_t theirs_row = 0;
 
   /// Rows in our parameter; vectors have rows of one element.
   int64_t num_rows() const { return shape[transposed ? 1 : 0]; }
   int64_t num_columns() const { return shape.rank() == 1 ? 1 : shape[transposed ? 0 : 1]; }
   int64_t pitch() const { return row_stride * num_columns(); }
+  const Shape& whole_shape() const { return whole.rank() > 0 ? whole : shape; }
 };
 
 /// Appends tensors under one pair of prefixes at a time.
 class HfTensorList {
  public:
+  explicit HfTensorList(HfExperts experts = HfExperts::kSeparate) : experts_(experts) {}
+
+  HfExperts experts() const { return experts_; }
   /// Sets their prefix and ours for the names that follow.
   void enter(std::string theirs, std::string ours);
   void add(std::string_view theirs, Shape shape, std::string_view ours, int64_t first_row = 0,
            int64_t row_stride = 1);
+  /// Makes the last tensor rows from `theirs_row` on of one of shape `whole`.
+  void set_whole(Shape whole, int64_t theirs_row);
   /// Weight [in, out] and bias [out].
   void add_conv1d(std::string_view theirs, int64_t in, int64_t out, std::string_view ours);
   /// Weight and, for a LayerNorm, bias.
@@ -51,6 +67,7 @@ class HfTensorList {
   std::vector<HfTensor> take() { return std::move(list_); }
 
  private:
+  HfExperts experts_;
   std::string theirs_;
   std::string ours_;
   std::vector<HfTensor> list_;

@@ -9,6 +9,30 @@
 
 namespace braid {
 
+namespace {
+
+void check_rope(const ModelSpec& spec) {
+  const RopeScaling& scaling = spec.rope_scaling;
+  if (scaling.type == RopeType::kDefault) {
+    return;
+  }
+  const std::string_view type = rope_type_name(scaling.type);
+  if (spec.style.positions != PositionKind::kRope) {
+    throw_config_error(
+        "model.rope_type = \"{}\": a {} model has no rotary positions; remove the key", type,
+        family_name(spec.style));
+  }
+  if (scaling.type == RopeType::kYarn && spec.rope_theta <= 1) {
+    throw_config_error("model.rope_theta = {}: must be above 1 with model.rope_type = \"{}\"",
+                       spec.rope_theta, type);
+  }
+  if (const std::optional<RopeFault> fault = rope_fault(scaling)) {
+    throw_config_error("model.rope_{} = {}: {}", fault->parameter, fault->value, fault->limit);
+  }
+}
+
+}  // namespace
+
 void check_model(const ModelSpec& spec) {
   require_positive_size("layers", spec.layers.size());
   require_positive_size("width", spec.width);
@@ -21,6 +45,7 @@ void check_model(const ModelSpec& spec) {
   if (spec.style.positions == PositionKind::kLearned) {
     require_positive_size("max_positions", spec.max_positions);
   }
+  check_rope(spec);
 }
 
 int64_t num_parameters(const ModelSpec& spec) {

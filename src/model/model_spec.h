@@ -4,6 +4,7 @@
 #include <string>
 
 #include "model/layer_pattern.h"
+#include "ops/rope_scaling.h"
 
 namespace braid {
 
@@ -86,6 +87,7 @@ struct ModelSpec {
   bool tied_embeddings = false;
   bool qkv_bias = false;
   double rope_theta = 10000.0;
+  RopeScaling rope_scaling;  ///< rope_scaling, or the same in rope_parameters
   double norm_epsilon = 1e-5;
   double init_std = 0.02;
 

@@ -32,6 +32,7 @@ void check_mla(const OpSpec& spec) {
   operands.require(a.head_size >= std::max(a.plain + a.rotated, a.value),
                    "head_size must hold plain + rotated, and value");
   require_positions(operands, a, first);
+  require_rope(operands, a.theta, a.scaling);
   const MlaShapes shapes(a, first.shape[0]);
   operands.require(first.shape == (kBackward ? shapes.qkv : shapes.q),
                    "the first operand must hold its part of every head");

@@ -3,6 +3,7 @@
 #include "ops/graph.h"
 #include "ops/op.h"
 #include "ops/positions.h"
+#include "ops/rope_scaling.h"
 
 namespace braid {
 
@@ -12,7 +13,8 @@ namespace braid {
 ///   key head h    P elements of kv, then k_rope rotated, the same for all heads, then zeros
 ///   value head h  the last V elements of kv's head h, then zeros
 /// Zeros change neither scores nor the first V columns of attention's result. Row n is at position
-/// p = positions.of(n % sequence). Rotated pairs are (2i, 2i+1), angle p * theta^(-2i/R).
+/// p = positions.of(n % sequence). Rotated pairs are (2i, 2i+1), with angles and amplitude as for
+/// rope (rope.h), R in place of D.
 ///
 /// mla_qkv_backward: d_qkv [N,3*H*D] -> d_q, d_kv, d_k_rope of these shapes; d_k_rope is the sum
 /// over heads, in their order, in f32 (f64 for f64 data). Source: DeepSeek-AI, DeepSeek-V2, 2024,
@@ -26,6 +28,7 @@ struct MlaAttributes {
   int64_t sequence = 0;
   double theta = 10000.0;
   TokenPositions positions = {};
+  RopeScaling scaling = {};
   void fields(auto&& visit) {
     visit("heads", heads);
     visit("plain", plain);
@@ -35,6 +38,7 @@ struct MlaAttributes {
     visit("sequence", sequence);
     visit("theta", theta);
     visit.optional(positions);
+    visit.optional(scaling);
   }
 };
 

@@ -97,6 +97,7 @@ constexpr std::array kOps = {
     &kRouteOp,
     &kRouteBackwardOp,
     &kCountChoicesOp,
+    &kCountBySequenceOp,
     &kRouterLossesOp,
     &kRouterLossesBackwardOp,
     &kCrossEntropyOp,

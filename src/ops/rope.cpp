@@ -22,6 +22,7 @@ void check_rope(const OpSpec& spec) {
       qkv.shape[1] == (attributes.heads + 2 * attributes.kv_heads) * attributes.head_size,
       "a row must hold heads + 2 kv_heads heads");
   require_positions(operands, attributes, qkv);
+  require_rope(operands, attributes.theta, attributes.scaling);
   operands.expect("out", Access::kWrite, qkv.dtype, qkv.shape);
   operands.done();
 }

@@ -3,14 +3,16 @@
 #include "ops/graph.h"
 #include "ops/op.h"
 #include "ops/positions.h"
+#include "ops/rope_scaling.h"
 
 namespace braid {
 
 /// rope: qkv [N,(H+2K)*D] -> out of the same shape. A row holds H query heads, then K key heads,
 /// then K value heads of D elements. Query and key heads are rotated, value heads copied. Row n is
 /// at position p = positions.of(n % sequence). Pairs are (i, i + D/2), as in Hugging Face's Llama:
-/// angle p * theta^(-2i/D). `inverse` rotates by the negative angle, which is the backward. Source:
-/// Su et al., RoFormer, 2021.
+/// angle p * f_i, where f_i = theta^(-2i/D) unless `scaling` changes it, which may also multiply
+/// cosines and sines by an amplitude (rope_scaling.h). `inverse` rotates by the negative angle,
+/// with the same amplitude, which is the backward. Source: Su et al., RoFormer, 2021.
 struct RopeAttributes {
   int64_t heads = 0;
   int64_t kv_heads = 0;
@@ -19,6 +21,7 @@ struct RopeAttributes {
   double theta = 10000.0;
   bool inverse = false;
   TokenPositions positions = {};
+  RopeScaling scaling = {};
   void fields(auto&& visit) {
     visit("heads", heads);
     visit("kv_heads", kv_heads);
@@ -27,6 +30,7 @@ struct RopeAttributes {
     visit("theta", theta);
     visit("inverse", inverse);
     visit.optional(positions);
+    visit.optional(scaling);
   }
 };
 

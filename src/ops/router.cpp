@@ -103,13 +103,40 @@ void check_count_choices(const OpSpec& spec) {
   operands.done();
 }
 
+/// Rows are of sequences that there are.
+void require_rows(const OperandChecker& operands, const SequenceRows& rows, int64_t num_rows,
+                  int64_t sequences) {
+  operands.require(rows.sequence > 0 && rows.first >= 0,
+                   "sequence must be positive and first not negative");
+  operands.require(num_rows == 0 || rows.of(num_rows - 1) < sequences,
+                   "rows must be of the sequences of counts");
+}
+
+void check_count_by_sequence(const OpSpec& spec) {
+  const auto rows = attributes_of<SequenceRows>(spec);
+  OperandChecker operands(spec);
+  const OperandSpec& experts = operands.next("experts", Access::kRead, 2);
+  operands.require(experts.dtype == DType::kI32, "experts must be i32");
+  const OperandSpec& counts = operands.next("counts", Access::kWrite, 2);
+  operands.require(counts.dtype == DType::kF32, "counts must be f32");
+  require_rows(operands, rows, experts.shape[0], counts.shape[0]);
+  operands.done();
+}
+
 /// The operands that both ops of losses read; returns the logits.
 const OperandSpec& check_loss_inputs(OperandChecker& operands, const OpSpec& spec) {
   const auto attributes = attributes_of<RouterLossAttributes>(spec);
   const OperandSpec& logits = next_accumulators(operands, "logits");
   operands.require(attributes.balance >= 0 && attributes.z >= 0,
                    "balance and z must not be negative");
-  operands.expect("counts", Access::kRead, DType::kF32, {logits.shape[1]});
+  if (attributes.rows == SequenceRows()) {
+    operands.expect("counts", Access::kRead, DType::kF32, {logits.shape[1]});
+  } else {
+    const OperandSpec& counts = operands.next("counts", Access::kRead, 2);
+    operands.require(counts.dtype == DType::kF32 && counts.shape[1] == logits.shape[1],
+                     "counts must be f32 [S,E] of the E of logits");
+    require_rows(operands, attributes.rows, logits.shape[0], counts.shape[0]);
+  }
   operands.expect("loss_scale", Access::kRead, logits.dtype, {1});
   return logits;
 }
@@ -237,6 +264,10 @@ IntegerNeed chosen_experts(const OpSpec& spec, size_t /*operand*/) {
   return {.rule = IntegerRule::kBelow, .limit = spec.operands[0].shape[1]};
 }
 
+IntegerNeed counted_by_sequence(const OpSpec& spec, size_t /*operand*/) {
+  return {.rule = IntegerRule::kBelow, .limit = spec.operands[1].shape[1]};
+}
+
 IntegerNeed counted_experts(const OpSpec& spec, size_t /*operand*/) {
   return {.rule = IntegerRule::kBelow, .limit = spec.operands[1].shape[0]};
 }
@@ -256,6 +287,15 @@ constexpr SplitTraits kRouteSplit{
         },
     .unit = [](const OpSpec& spec) -> int64_t {
       return attributes_of<RouteAttributes>(spec).choice.forced ? 0 : 1;
+    }};
+
+/// Rows of the logits; every piece has all counts and the scale. Which sequence a row is of depends
+/// on its number.
+constexpr SplitTraits kLossesSplit{
+    .dimension = SplitDimension::kRows,
+    .is_whole = [](const OpSpec&, size_t operand) { return operand == 1 || operand == 2; },
+    .unit = [](const OpSpec& spec) -> int64_t {
+      return attributes_of<RouterLossAttributes>(spec).rows == SequenceRows() ? 1 : 0;
     }};
 
 /// The value in its accumulator type.
@@ -340,6 +380,18 @@ const OpDefinition kCountChoicesOp{
     .integers = counted_experts,
 };
 
+const OpDefinition kCountBySequenceOp{
+    .name = "count_by_sequence",
+    .summary = "Rows of each sequence that chose each expert.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kRouting,
+    .check = check_count_by_sequence,
+    .cost = elementwise_cost<1>,
+    .recompute = Recompute::kNone,  // as the choice that it counts
+    .split = kNeverSplit,           // sums over rows
+    .integers = counted_by_sequence,
+};
+
 const OpDefinition kRouterLossesOp{
     .name = "router_losses",
     .summary = "Losses that balance the load of experts and keep logits small.",
@@ -360,7 +412,7 @@ const OpDefinition kRouterLossesBackwardOp{
     .kind = OpKind::kRouting,
     .check = check_router_losses_backward,
     .cost = losses_cost,
-    .split = rows_but_operands<1, 3>(),
+    .split = kLossesSplit,
     .added_by_one = "adds",
 };
 
@@ -391,6 +443,15 @@ RouteResult route(GraphBuilder& builder, ValueId logits, std::optional<ValueId> 
       to_attributes(RouteAttributes{.rule = rule, .has_bias = bias.has_value(), .choice = choice}),
       operands, site);
   return result;
+}
+
+ValueId count_by_sequence(GraphBuilder& builder, ValueId experts, const SequenceCountSizes& sizes,
+                          const SequenceRows& rows, std::string_view site) {
+  const ValueId counts =
+      builder.add_activation(site, DType::kF32, {sizes.sequences, sizes.experts});
+  builder.add_node("count_by_sequence", to_attributes(rows),
+                   std::array{Operand{experts}, Operand{counts, Access::kWrite}}, site);
+  return counts;
 }
 
 ValueId router_losses(GraphBuilder& builder, const RouterLossOperands& operands,

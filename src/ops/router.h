@@ -79,6 +79,21 @@ struct RouteAttributes {
 /// added to. Source: Wang et al., Auxiliary-loss-free load balancing strategy for
 /// mixture-of-experts, 2024.
 
+/// The sequence that each row of a rank is of: row n is of sequence (first + n) / sequence.
+struct SequenceRows {
+  int64_t sequence = 0;  ///< rows of one sequence; 0: all rows are of sequence 0
+  int64_t first = 0;     ///< rows of ranks in front, which share the sequences
+  void fields(auto&& visit) {
+    visit("sequence", sequence);
+    visit("first", first);
+  }
+  int64_t of(int64_t row) const { return sequence == 0 ? 0 : (first + row) / sequence; }
+  friend bool operator==(const SequenceRows&, const SequenceRows&) = default;
+};
+
+/// count_by_sequence: experts i32 [T,K] -> counts f32 [S,E]: how many rows of each of S sequences
+/// chose each expert. Sequences without a row have 0. Attributes: SequenceRows, with sequence > 0.
+
 /// router_losses: logits f32 [T,E], counts f32 [E], loss_scale f32 [1] -> losses f32 [2]:
 ///   balance  loss_scale * balance * E * sum over e of f_e * (sum over tokens of p_te),
 ///            f_e = counts[e] / (sum of counts), p = softmax of the logits
@@ -86,24 +101,29 @@ struct RouteAttributes {
 ///   z        loss_scale * z * sum over tokens of lse_t^2, lse the log-sum-exp of the logits
 /// loss_scale is that of cross_entropy (1 / labels of the step), so both are means over the tokens
 /// of the step; balance is the coefficient if experts have equal loads. `counts` has no gradient;
-/// it may be a sum over ranks; if all are 0, so is f. router_losses_backward: the same operands ->
-/// d_logits f32 [T,E]. Without `adds` it is 0 and the losses are 0: if ranks compute the same
-/// tokens, one of them adds. Sources: Lepikhin et al., GShard, 2020; Zoph et al., ST-MoE, 2022; as
-/// in Megatron-LM (aux_loss, z_loss).
+/// it may be a sum over ranks; if all are 0, so is f. With `rows.sequence`, counts are f32 [S,E],
+/// and f is that of the token's sequence, so that balance is the mean over sequences of a loss
+/// inside each of them: DeepSeek-AI, DeepSeek-V3, 2024, equations 17 to 20 (with a sigmoid, whose
+/// scores are divided by their sum; DeepSeek-V2's seq_aux with a softmax). router_losses_backward:
+/// the same operands -> d_logits f32 [T,E]. Without `adds` it is 0 and the losses are 0: if ranks
+/// compute the same tokens, one of them adds. Sources: Lepikhin et al., GShard, 2020; Zoph et al.,
+/// ST-MoE, 2022; as in Megatron-LM (aux_loss, z_loss).
 struct RouterLossAttributes {
   double balance = 0.0;
   double z = 0.0;
   bool sigmoid = false;
   bool adds = true;
+  SequenceRows rows = {};
   void fields(auto&& visit) {
     visit("balance", balance);
     visit("z", z);
     visit("sigmoid", sigmoid);
     visit("adds", adds);
+    visit.optional(rows);
   }
 };
 
-/// The buffer of the losses of all routers of a rank's training step, f32 [layers, M, 2].
+/// The buffer of the losses of all routers of a rank's training step, f32 [outputs, M, 2].
 inline constexpr std::string_view kRouterLossesBuffer = "router_losses";
 
 extern const OpDefinition kRouterLinearOp;
@@ -112,6 +132,7 @@ extern const OpDefinition kRouterLinearWgradOp;
 extern const OpDefinition kRouteOp;
 extern const OpDefinition kRouteBackwardOp;
 extern const OpDefinition kCountChoicesOp;
+extern const OpDefinition kCountBySequenceOp;
 extern const OpDefinition kRouterLossesOp;
 extern const OpDefinition kRouterLossesBackwardOp;
 
@@ -125,6 +146,14 @@ struct RouteResult {
 /// choices.
 RouteResult route(GraphBuilder& builder, ValueId logits, std::optional<ValueId> bias,
                   const RouterRule& rule, std::string_view site, const ForcedChoice& choice = {});
+
+/// Counts f32 [sequences, num_experts].
+struct SequenceCountSizes {
+  int64_t sequences = 0;
+  int64_t experts = 0;
+};
+ValueId count_by_sequence(GraphBuilder& builder, ValueId experts, const SequenceCountSizes& sizes,
+                          const SequenceRows& rows, std::string_view site);
 
 struct RouterLossOperands {
   ValueId logits;

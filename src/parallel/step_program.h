@@ -51,7 +51,7 @@ struct TrainProgramOptions {
 /// all ranks; their sum is the loss of the step), "grad_norm" f32 [1] and "grad_scale" f32 [1] (0:
 /// the step was skipped). They are the same on every rank. Two more are those of the rank alone,
 /// and plan/tallies.h says what is where in them: "tallies" i64 with Fp8Recipe::watch or
-/// `watch_experts`, and "router_losses" f32 [layers, M, 2] with router losses, which are sums over
+/// `watch_experts`, and "router_losses" f32 [outputs, M, 2] with router losses, which are sums over
 /// microbatches and ranks like the loss of the step.
 Program build_train_program(const ModelSpec& model, const ParameterLayout& layout, const Mesh& mesh,
                             int rank, const TrainProgramOptions& options);

@@ -98,6 +98,59 @@ void for_each_latent_key(auto& spec, auto& config, const auto& visit) {
   visit("v_head_dim", spec.v_head_dim, config.v_head_dim);
 }
 
+/// The keys of rotary frequencies with their members; `visit(name, value, given)`, the name without
+/// "rope_".
+void for_each_rope_key(auto& scaling, auto& config, const auto& visit) {
+  visit("factor", scaling.factor, config.rope_factor);
+  visit("original_max_position_embeddings", scaling.original_max_position_embeddings,
+        config.rope_original_max_position_embeddings);
+  visit("low_freq_factor", scaling.low_freq_factor, config.rope_low_freq_factor);
+  visit("high_freq_factor", scaling.high_freq_factor, config.rope_high_freq_factor);
+  visit("beta_fast", scaling.beta_fast, config.rope_beta_fast);
+  visit("beta_slow", scaling.beta_slow, config.rope_beta_slow);
+  visit("truncate", scaling.truncate, config.rope_truncate);
+  visit("mscale", scaling.mscale, config.rope_mscale);
+  visit("mscale_all_dim", scaling.mscale_all_dim, config.rope_mscale_all_dim);
+  visit("attention_factor", scaling.attention_factor, config.rope_attention_factor);
+}
+
+bool has_parameter(RopeScaling scaling, std::string_view name) {
+  bool found = false;
+  scaling.parameters([&](std::string_view each, auto&) { found = found || each == name; });
+  return found;
+}
+
+/// "llama3 or yarn": the types with that parameter.
+std::string rope_types_with(std::string_view name) {
+  std::vector<std::string> types;
+  for (const auto& [type_name, type] : kRopeTypes) {
+    if (has_parameter({.type = type}, name)) {
+      types.push_back(quote(type_name, 20));
+    }
+  }
+  return join(types, " or ");
+}
+
+/// Another type than the preset's starts from the type's usual values.
+void set_rope(ModelSpec& spec, const ModelConfig& config) {
+  RopeScaling& scaling = spec.rope_scaling;
+  if (spec.style.positions != PositionKind::kRope) {
+    scaling = {};  // of a preset whose family the run file changes
+  }
+  if (config.rope_type && choice<RopeType>(*config.rope_type) != scaling.type) {
+    scaling = {.type = choice<RopeType>(*config.rope_type)};
+  }
+  for_each_rope_key(scaling, config, [&](std::string_view name, auto& value, const auto& given) {
+    if (given && !has_parameter(scaling, name)) {
+      throw_config_error(
+          "model.rope_{} = {}: model.rope_type = \"{}\" has no such parameter; remove the key, or "
+          "set model.rope_type = {}",
+          name, *given, rope_type_name(scaling.type), rope_types_with(name));
+    }
+    override_with(value, given);
+  });
+}
+
 void set_latents(ModelSpec& spec, const ModelConfig& config) {
   const bool has_latents = spec.layers.has(kMlaBlock);
   for_each_latent_key(
@@ -205,6 +258,7 @@ ModelSpec resolve_model(const ModelConfig& config, int64_t sequence, int64_t tok
   override_with(spec.tied_embeddings, config.tied_embeddings);
   override_with(spec.qkv_bias, config.qkv_bias);
   override_with(spec.rope_theta, config.rope_theta);
+  set_rope(spec, config);
   override_with(spec.norm_epsilon, config.norm_epsilon);
   override_with(spec.init_std, config.init_std);
   if (spec.vocabulary == 0) {
@@ -249,6 +303,7 @@ ModelConfig model_keys(const ModelSpec& model) {
     keys.max_positions = model.max_positions;
   } else {
     keys.rope_theta = model.rope_theta;
+    keys = with_rope_scaling(std::move(keys), model);
   }
   return with_layers(std::move(keys), model.layers);
 }
@@ -259,6 +314,21 @@ ModelConfig with_layers(ModelConfig config, const LayerPattern& layers) {
   if (layers != LayerPattern(layers.size())) {
     config.pattern = layers.text();
   }
+  return config;
+}
+
+ModelConfig with_rope_scaling(ModelConfig config, const ModelSpec& model) {
+  const RopeScaling& scaling = model.rope_scaling;
+  config.rope_type.reset();
+  if (scaling.type != RopeType::kDefault) {
+    config.rope_type = std::string(rope_type_name(scaling.type));
+  }
+  for_each_rope_key(scaling, config, [&](std::string_view name, const auto& value, auto& key) {
+    key.reset();
+    if (has_parameter(scaling, name)) {
+      key = value;
+    }
+  });
   return config;
 }
 

@@ -23,6 +23,9 @@ ModelConfig model_keys(const ModelSpec& model);
 /// Returns `config` with `layers` in place of its layers.
 ModelConfig with_layers(ModelConfig config, const LayerPattern& layers);
 
+/// Returns `config` with the scaling of the model's rotary frequencies.
+ModelConfig with_rope_scaling(ModelConfig config, const ModelSpec& model);
+
 /// Keys of section [model] that change the model of its preset, such as "layers" and "width" of a
 /// run file used with `--set model.preset=llama-8b`. Empty without a preset. Throws ConfigError if
 /// there is no such preset.

@@ -130,16 +130,19 @@ RouterLosses router_losses(const RunConfig& config, const ModelSpec& model) {
         rate);
   }
   if (model.layers.has(kMoeBlock)) {
-    return {.balance = config.moe.balance_loss, .z = config.moe.z_loss};
+    return {.balance = config.moe.balance_loss,
+            .sequence_balance = config.moe.sequence_balance_loss,
+            .z = config.moe.z_loss};
   }
   if (config.moe != MoeConfig()) {
     throw_config_error(
-        "moe.balance_loss = {}, moe.z_loss = {}, moe.bias_update_rate = {}, moe.capacity = {}, "
+        "moe.balance_loss = {}, moe.sequence_balance_loss = {}, moe.z_loss = {}, "
+        "moe.bias_update_rate = {}, moe.capacity = {}, "
         "moe.on_overflow = {}, moe.watch = {}, moe.watch_counts = {}, moe.force_balance = {}: the "
         "model has no experts; remove these keys, or set model.experts",
-        config.moe.balance_loss, config.moe.z_loss, rate, config.moe.capacity,
-        quote(config.moe.on_overflow), config.moe.watch, config.moe.watch_counts,
-        config.moe.force_balance);
+        config.moe.balance_loss, config.moe.sequence_balance_loss, config.moe.z_loss, rate,
+        config.moe.capacity, quote(config.moe.on_overflow), config.moe.watch,
+        config.moe.watch_counts, config.moe.force_balance);
   }
   return {};
 }

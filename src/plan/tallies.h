@@ -28,7 +28,7 @@ struct TallyRange {
 std::vector<TallyRange> tally_ranges(const Program& program);
 
 /// The losses of routers that tasks of a rank's training step write, in the order of the buffer
-/// "router_losses" (ops/router.h): [2] for each layer and microbatch, of kind kNone.
+/// "router_losses" (ops/router.h): [2] for each output and microbatch, of kind kNone.
 std::vector<TallyRange> router_loss_ranges(const Program& program);
 
 }  // namespace braid

@@ -77,6 +77,7 @@ struct Layer {
             std::to_string(last->dead),
             used.empty() ? "" : std::to_string(std::ranges::count(used, false)),
             number(last->balance_loss),
+            number(last->sequence_balance_loss),
             number(last->z_loss)};
   }
 };
@@ -173,7 +174,7 @@ ReportTable expert_table(const std::vector<ExpertRecord>& records, size_t max_la
                            [](const Layer& layer) { return badness(*layer.last); });
   layers.resize(std::min(layers.size(), max_layers));
   ReportTable table{.columns = {"layer", "max/mean", "of run", "at step", "min/mean", "std/mean",
-                                "entropy", "dead", "of run", "balance", "z"},
+                                "entropy", "dead", "of run", "balance", "in sequences", "z"},
                     .rows = {}};
   for (const Layer& layer : layers) {
     table.rows.push_back(layer.cells());

@@ -21,7 +21,7 @@ ExpertRecord load_record(const std::vector<int64_t>& rows);
 ///   min/mean, std      0.41, 0.29     the smallest expert; standard deviation / mean
 ///   entropy            0.97           of log of the number of experts
 ///   dead, of run       0, 0           experts without rows in this step, and in all recorded
-///   counts balance, z loss    1.05, 21.3     without their coefficients
+///   balance, in sequences, z   1.05, 1.21, 21.3   losses without their coefficients
 ReportTable expert_table(const std::vector<ExpertRecord>& records, size_t max_layers = 8);
 
 /// What the report shows of experts; null if there are no records.

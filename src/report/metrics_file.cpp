@@ -56,6 +56,9 @@ void visit_fp8(Record& record, Visit&& visit) {
   visit("saturated", record.saturated);
 }
 
+/// Files that were written before it have no such member.
+constexpr std::string_view kSequenceBalanceLoss = "sequence_balance_loss";
+
 /// The numbers of the loads of experts.
 template <class Record, class Visit>
 void visit_experts(Record& record, Visit&& visit) {
@@ -66,6 +69,7 @@ void visit_experts(Record& record, Visit&& visit) {
   visit("entropy", record.entropy);
   visit("dead", record.dead);
   visit("balance_loss", record.balance_loss);
+  visit(kSequenceBalanceLoss.data(), record.sequence_balance_loss);
   visit("z_loss", record.z_loss);
 }
 
@@ -103,8 +107,13 @@ Record parse_record(std::string_view line, std::string_view where) {
     return record;
   }
   if (json.contains("expert_layer")) {
-    ExpertRecord record{.layer = json.at("expert_layer").get<std::string>()};
-    visit_experts(record, read);
+    ExpertRecord record{.layer = json.at("expert_layer").get<std::string>(),
+                        .sequence_balance_loss = std::numeric_limits<double>::quiet_NaN()};
+    visit_experts(record, [&](const char* name, auto& member) {
+      if (name != kSequenceBalanceLoss || json.contains(name)) {
+        read(name, member);
+      }
+    });
     read_counts(json, record.counts);
     return record;
   }

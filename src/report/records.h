@@ -56,7 +56,8 @@ struct ExpertRecord {
   double entropy = 0;        ///< of the shares of rows / log of the number of experts: 1 is equal
   int64_t dead = 0;          ///< experts without a row
   double balance_loss = 0;   ///< without its coefficient: 1 is equal; NaN: there is none
-  double z_loss = 0;         ///< the same: mean squared log-sum-exp of the logits
+  double sequence_balance_loss = 0;  ///< the same inside each sequence
+  double z_loss = 0;                 ///< the same: mean squared log-sum-exp of the logits
   std::vector<int64_t> counts = {};  ///< rows by expert; empty: not recorded
 };
 

@@ -27,7 +27,7 @@ class StepExchange {
     std::span<float> grad_norm;
     std::span<float> grad_scale;
     std::span<int64_t> tallies;      ///< of all places (plan/tallies.h)
-    std::span<float> router_losses;  ///< [layers, M, 2]
+    std::span<float> router_losses;  ///< [outputs, M, 2]
   };
 
   /// `program` is the training step of `executor`, which must outlive this object. Throws

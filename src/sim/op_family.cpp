@@ -6,6 +6,7 @@
 
 #include "base/errors.h"
 #include "ops/op.h"
+#include "ops/rope_scaling.h"
 
 namespace braid {
 
@@ -48,7 +49,7 @@ AttentionShape attention_shape(const OpSpec& spec) {
 }
 
 OpSpec timing_key(OpSpec spec) {
-  spec = without_tally(std::move(spec));
+  spec = without_rope_scaling(without_tally(std::move(spec)));
   for (Attribute& attribute : spec.attributes) {
     if (double* number = std::get_if<double>(&attribute.value)) {
       *number = 0.0;

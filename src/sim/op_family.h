@@ -29,7 +29,8 @@ GemmShape gemm_shape(const OpSpec& spec);
 AttentionShape attention_shape(const OpSpec& spec);
 
 /// The spec without attributes that cannot change its duration: every floating-point attribute is 0
-/// (scale, epsilon, rates of the optimizer), there is no tally, and attributes are sorted by name.
+/// (scale, epsilon, rates of the optimizer), there is no tally and no scaling of
+/// rotary frequencies, and attributes are sorted by name.
 /// Specs with equal keys take equally long.
 OpSpec timing_key(OpSpec spec);
 

@@ -22,7 +22,8 @@ namespace {
 
 constexpr std::string_view kExpAvgSuffix = ".exp_avg";
 constexpr std::string_view kExpAvgSqSuffix = ".exp_avg_sq";
-constexpr int64_t kFirstVersionOfPairs = 3;  // of StoredState: gate and up rows alternate
+constexpr int64_t kFirstVersionOfPairs = 3;      // of StoredState: gate and up rows alternate
+constexpr int64_t kFirstVersionOfRopeTypes = 4;  // presets have scaled rotary frequencies
 
 std::string stored_name(StatePart part, const std::string& parameter) {
   switch (part) {
@@ -184,6 +185,9 @@ ModelSpec checkpointed_model(const LoadedCheckpoint& checkpoint, const RunConfig
   const StoredTensor* const embedding = checkpoint.find(kEmbeddingTable);
   if (embedding != nullptr && embedding->shape.rank() == 2) {
     keys.vocabulary = embedding->shape[0];
+  }
+  if (checkpoint.version() < kFirstVersionOfRopeTypes) {
+    keys.rope_type = std::string(rope_type_name(RopeType::kDefault));
   }
   return resolve_model(keys, config.train.sequence, 0);
 }

@@ -38,7 +38,7 @@ int64_t checkpoint_host_bytes(const ParameterLayout& layout);
 bool is_weight(std::string_view tensor);
 
 /// The model of a checkpoint: from its configuration, with the vocabulary size of its embedding,
-/// whatever tokenizer is present now.
+/// whatever tokenizer is present now. An earlier version's model has no scaled rotary frequencies.
 ModelSpec checkpointed_model(const LoadedCheckpoint& checkpoint, const RunConfig& config);
 
 /// Reads what `save_model_state` of this version or an earlier one wrote, for any layout. Padding

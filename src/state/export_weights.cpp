@@ -19,6 +19,7 @@ class WeightExport {
                HfFolderWriter& writer)
       : state_(state), layout_(layout), dtype_(dtype), writer_(writer) {}
 
+  /// The next rows of the current tensor.
   void write(const HfTensor& tensor) {
     const int64_t num_elems = tensor.shape.num_elems();
     const int64_t piece_elems = tensor.transposed ? num_elems : kStatePieceElems;
@@ -29,7 +30,6 @@ class WeightExport {
       }
       write_values();
     }
-    writer_.end_tensor();
   }
 
  private:
@@ -87,18 +87,24 @@ ExportSummary export_weights(const StateSource& state, const ParameterLayout& la
                              const ExportOptions& options) {
   check(options.dtype == DType::kF32 || options.dtype == DType::kBF16, "export as {}",
         dtype_name(options.dtype));
-  const std::vector<HfTensor> tensors = hf_tensors(model);
+  const std::vector<HfTensor> tensors = hf_tensors(model, options.experts);
   std::vector<TensorInfo> infos;
   for (const HfTensor& tensor : tensors) {
-    infos.push_back({tensor.name, options.dtype, tensor.shape});
+    if (infos.empty() || infos.back().name != tensor.name) {
+      infos.push_back({tensor.name, options.dtype, tensor.whole_shape()});
+    }
   }
+  const size_t num_tensors = infos.size();
   HfFolderWriter writer(folder, std::move(infos), options.max_shard_bytes);
   WeightExport writing(state, layout, options.dtype, writer);
-  for (const HfTensor& tensor : tensors) {
-    writing.write(tensor);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    writing.write(tensors[i]);
+    if (i + 1 == tensors.size() || tensors[i + 1].name != tensors[i].name) {
+      writer.end_tensor();
+    }
   }
   writer.finish(print_hf_config(model, options.dtype));
-  return {.num_tensors = tensors.size(),
+  return {.num_tensors = num_tensors,
           .num_files = writer.num_files(),
           .size_bytes = writer.size_bytes()};
 }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/dtype.h"
+#include "model/hf_tensors.h"
 #include "model/model_spec.h"
 #include "parallel/parameter_layout.h"
 #include "state/state_source.h"
@@ -13,6 +14,7 @@ namespace braid {
 struct ExportOptions {
   DType dtype = DType::kF32;  ///< or bf16, rounded to nearest even
   int64_t max_shard_bytes = 5'000'000'000;
+  HfExperts experts = HfExperts::kSeparate;
 };
 
 struct ExportSummary {

@@ -82,7 +82,8 @@ bool have_same_bytes(const HfTensorFolder::Place& a, const HfTensorFolder::Place
 HuggingFaceSource::HuggingFaceSource(const HfTensorFolder& files, const ParameterLayout& layout,
                                      const ModelSpec& model)
     : layout_(layout) {
-  for (HfTensor& tensor : hf_tensors(model)) {
+  const std::vector<std::string> names = files.names();
+  for (HfTensor& tensor : hf_tensors(model, experts_of_files(names))) {
     Part part = checked(files, std::move(tensor));
     parts_[part.tensor.parameter].push_back(std::move(part));
   }
@@ -99,9 +100,9 @@ HuggingFaceSource::Part HuggingFaceSource::checked(const HfTensorFolder& files,
     throw_data_error("'{}' has no tensor {}, which config.json asks for", files.folder(),
                      quote(tensor.name));
   }
-  if (place->entry->shape != tensor.shape) {
+  if (place->entry->shape != tensor.whole_shape()) {
     refuse(*place, fmt::format("its shape is {}, but config.json asks for {}",
-                               to_string(place->entry->shape), to_string(tensor.shape)));
+                               to_string(place->entry->shape), to_string(tensor.whole_shape())));
   }
   if (!is_weight_dtype(place->entry->dtype)) {
     refuse(*place, fmt::format("its dtype is {}, but weights must be f32, bf16 or f16",
@@ -163,7 +164,8 @@ void HuggingFaceSource::fill(const Parameter& parameter, int64_t first,
                        if (part.tensor.transposed) {
                          read_transposed(part.tensor, part.place, theirs, target);
                        } else {
-                         read_elems(part.place, theirs, target);
+                         const int64_t rows = part.tensor.theirs_row * part.tensor.num_columns();
+                         read_elems(part.place, rows + theirs, target);
                        }
                      });
   }

@@ -16,6 +16,7 @@ namespace {
 struct LayerSums {
   std::vector<int64_t> rows;  ///< by expert
   double balance = 0;
+  double sequence_balance = 0;
   double z = 0;
 };
 
@@ -53,9 +54,11 @@ std::vector<ExpertRecord> expert_records(const StepTallies& tallies,
     }
   }
   for (const RouterLossSums& sums : tallies.losses) {
-    if (const auto layer = layers.find(split_site(sums.site).layer); layer != layers.end()) {
-      layer->second.balance += sums.balance;
-      layer->second.z += sums.z;
+    const SiteParts site = split_site(sums.site);
+    if (const auto layer = layers.find(site.layer); layer != layers.end()) {
+      LayerSums& to = layer->second;
+      (site.place == kSequenceLossesSite ? to.sequence_balance : to.balance) += sums.balance;
+      to.z += sums.z;
     }
   }
   std::vector<ExpertRecord> records;
@@ -64,6 +67,8 @@ std::vector<ExpertRecord> expert_records(const StepTallies& tallies,
     record.step = options.step;
     record.layer = layer;
     record.balance_loss = without_coefficient(sums.balance, options.coefficients.balance);
+    record.sequence_balance_loss =
+        without_coefficient(sums.sequence_balance, options.coefficients.sequence_balance);
     record.z_loss = without_coefficient(sums.z, options.coefficients.z);
     if (!options.with_counts) {
       record.counts.clear();

@@ -160,6 +160,7 @@ RunConfig shrunken(const RunConfig& config) {
   small.memory.offload_min_bytes = 1;
   small.model.max_positions.reset();
   small.model.rope_theta.reset();
+  small.model = with_rope_scaling(small.model, model);
   return small;
 }
 

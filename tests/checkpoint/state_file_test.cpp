@@ -41,7 +41,7 @@ TEST(StateFile, ParsesWhatItPrints) {
   stored.state.extra["state_xxh3\": \"0"] = "\"state_xxh3\": \"0123456789abcdef\"";
   const StoredState parsed = parse_state(print_state(stored), "state.json");
   EXPECT_EQ(parsed.state, stored.state);
-  EXPECT_EQ(parsed.version, 3);
+  EXPECT_EQ(parsed.version, 4);
   ASSERT_EQ(parsed.files.size(), 1u);
   EXPECT_EQ(parsed.files[0].name, "model.safetensors");
   EXPECT_EQ(parsed.files[0].size_bytes, 123);
@@ -62,10 +62,10 @@ TEST(StateFile, NamesDamageBeforeAnythingElse) {
 }
 
 TEST(StateFile, NamesTheVersion) {
-  EXPECT_THAT(fault_of(forged(print_state(sample()), "\"version\": 3", "\"version\": 4")),
-              HasSubstr("it has version 4, but this braid reads versions 1 to 3"));
+  EXPECT_THAT(fault_of(forged(print_state(sample()), "\"version\": 4", "\"version\": 5")),
+              HasSubstr("it has version 5, but this braid reads versions 1 to 4"));
   EXPECT_THAT(fault_of(R"({"format":"braid checkpoint","version":9})"),
-              HasSubstr("it has version 9, but this braid reads versions 1 to 3"));
+              HasSubstr("it has version 9, but this braid reads versions 1 to 4"));
 }
 
 TEST(StateFile, RefusesOtherFiles) {

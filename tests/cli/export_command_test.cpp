@@ -36,6 +36,18 @@ TEST_F(ExportCommand, WritesAFolderThatImportReads) {
   EXPECT_EQ(read("again/model.safetensors"), read("hf/model.safetensors"));
 }
 
+TEST_F(ExportCommand, WritesExpertsInEitherForm) {
+  output_of(
+      train({"logging.run_folder=experts", "train.steps=1", "eval.interval=0", "model.layers=1",
+             "model.experts=3", "model.experts_per_token=2", "model.expert_ffn=8"}));
+  output_of({"export", "experts", "separate"});
+  EXPECT_THAT(output_of({"export", "experts", "fused", "--fused-experts"}),
+              HasSubstr("wrote fused: config.json, 12 tensors"));
+  output_of({"import", "fused", "c"});
+  output_of({"export", "c", "again"});
+  EXPECT_EQ(read("again/model.safetensors"), read("separate/model.safetensors"));
+}
+
 // The imported weights are where a run begins, in any layout.
 TEST_F(ExportCommand, TrainingStartsFromWhatWasImported) {
   output_of({"export", "runs/run", "hf"});
@@ -92,9 +104,9 @@ TEST_F(ExportCommand, ImportRefusesInOneLine) {
   const std::string part = "\"rope_scaling\": null";
   write("hf/config.json",
         std::string(config).replace(config.find(part), part.size(),
-                                    "\"rope_scaling\": {\"rope_type\": \"llama3\"}"));
+                                    "\"rope_scaling\": {\"rope_type\": \"dynamic\"}"));
   EXPECT_THAT(error_of({"import", "hf", "c"}, 1),
-              HasSubstr("rope_scaling = {\"rope_type\":\"llama3\"}: braid computes rotary"));
+              HasSubstr("rope_scaling = {\"rope_type\":\"dynamic\"}: braid computes rotary"));
   write("hf/config.json", config);
   const std::string weights = read("hf/model.safetensors");
   write("hf/model.safetensors", weights.substr(0, weights.size() / 2));

@@ -16,6 +16,23 @@ constexpr RopeAttributes kForms[] = {
     {.heads = 1, .kv_heads = 1, .head_size = 512, .sequence = 3},
     // Angles up to 131071 radians.
     {.heads = 1, .kv_heads = 1, .head_size = 16, .sequence = 131072, .theta = 500000.0},
+    {.heads = 32,
+     .kv_heads = 8,
+     .head_size = 64,
+     .sequence = 131072 / 64,
+     .theta = 500000.0,
+     .scaling = {.type = RopeType::kLlama3,
+                 .factor = 32.0,
+                 .original_max_position_embeddings = 8192}},
+    {.heads = 2,
+     .kv_heads = 1,
+     .head_size = 64,
+     .sequence = 301,
+     .theta = 150000.0,
+     .scaling = {.type = RopeType::kYarn,
+                 .factor = 32.0,
+                 .original_max_position_embeddings = 4096,
+                 .truncate = false}},
 };
 
 KernelCase rope_case(DType dtype, RopeAttributes attributes, int64_t sequences) {

@@ -173,6 +173,25 @@ TEST_F(RouterCudaTest, IsBitwiseRepeatable) {
   expect_repeatable([&] { return backward_case(c); }, context());
 }
 
+// Sequences with all, some and none of their rows here.
+TEST_F(RouterCudaTest, CountsBySequenceEqualTheCpu) {
+  for (const SequenceRows& rows : {SequenceRows{.sequence = 7}, SequenceRows{.sequence = 100},
+                                   SequenceRows{.sequence = 300, .first = 250}}) {
+    constexpr int64_t kTokens = 400;
+    const int64_t sequences = rows.of(kTokens - 1) + 3;
+    KernelCase kernel({"count_by_sequence",
+                       to_attributes(rows),
+                       {read(DType::kI32, {kTokens, 8}), write(DType::kF32, {sequences, 64})}});
+    std::vector<double> chosen;
+    for (int64_t i = 0; i < kTokens * 8; ++i) {
+      chosen.push_back(static_cast<double>(i * i % 61 + i % 3));
+    }
+    kernel.set(0, chosen);
+    expect_equals_cpu(std::move(kernel), context(), rounded_once(0),
+                      fmt::format("{}", rows.sequence), 1);
+  }
+}
+
 TEST_F(RouterCudaTest, RefusesMoreThanItHoldsInRegisters) {
   EXPECT_THROW(make_cuda_kernel(route_case({1, 513, {}}).spec(), context()), InternalError);
   EXPECT_THROW(make_cuda_kernel(route_case({1, 64, {.per_token = 33}}).spec(), context()),

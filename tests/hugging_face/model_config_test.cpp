@@ -131,17 +131,19 @@ TEST(HfConfig, ReadsModelsWithExperts) {
               ElementsAre("output_router_logits = false", "router_aux_loss_coef = 0.02"));
 }
 
-// As published, but for "rope_scaling", a few keys about tokens, and those of the remote code.
+// As published, but for a few keys about tokens, and those of the remote code.
 constexpr const char* kDeepseekV2 = R"({
   "architectures": ["DeepseekV2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
   "aux_loss_alpha": 0.001, "bos_token_id": 100000, "eos_token_id": 100001,
   "first_k_dense_replace": 1, "hidden_act": "silu", "hidden_size": 5120,
   "initializer_range": 0.02, "intermediate_size": 12288, "kv_lora_rank": 512,
-  "max_position_embeddings": 4096, "model_type": "deepseek_v2", "moe_intermediate_size": 1536,
+  "max_position_embeddings": 163840, "model_type": "deepseek_v2", "moe_intermediate_size": 1536,
   "moe_layer_freq": 1, "n_group": 8, "n_routed_experts": 160, "n_shared_experts": 2,
   "norm_topk_prob": false, "num_attention_heads": 128, "num_experts_per_tok": 6,
   "num_hidden_layers": 60, "num_key_value_heads": 128, "pretraining_tp": 1, "q_lora_rank": 1536,
-  "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "rms_norm_eps": 1e-06, "rope_scaling": null,
+  "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "rms_norm_eps": 1e-06,
+  "rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 0.707,
+    "mscale_all_dim": 0.707, "original_max_position_embeddings": 4096, "type": "yarn"},
   "rope_theta": 10000, "routed_scaling_factor": 16.0, "scoring_func": "softmax", "seq_aux": true,
   "tie_word_embeddings": false, "topk_group": 3, "topk_method": "group_limited_greedy",
   "torch_dtype": "bfloat16", "transformers_version": "4.39.3", "use_cache": true,
@@ -150,12 +152,14 @@ constexpr const char* kDeepseekV3 = R"({
   "architectures": ["DeepseekV3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
   "bos_token_id": 0, "eos_token_id": 1, "ep_size": 1, "first_k_dense_replace": 3,
   "hidden_act": "silu", "hidden_size": 7168, "initializer_range": 0.02,
-  "intermediate_size": 18432, "kv_lora_rank": 512, "max_position_embeddings": 4096,
+  "intermediate_size": 18432, "kv_lora_rank": 512, "max_position_embeddings": 163840,
   "model_type": "deepseek_v3", "moe_intermediate_size": 2048, "moe_layer_freq": 1, "n_group": 8,
   "n_routed_experts": 256, "n_shared_experts": 1, "norm_topk_prob": true,
   "num_attention_heads": 128, "num_experts_per_tok": 8, "num_hidden_layers": 61,
   "num_key_value_heads": 128, "num_nextn_predict_layers": 1, "q_lora_rank": 1536,
-  "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "rms_norm_eps": 1e-06, "rope_scaling": null,
+  "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "rms_norm_eps": 1e-06,
+  "rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0,
+    "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096, "type": "yarn"},
   "rope_theta": 10000, "routed_scaling_factor": 2.5, "scoring_func": "sigmoid",
   "tie_word_embeddings": false, "topk_group": 4, "topk_method": "noaux_tc",
   "torch_dtype": "bfloat16", "transformers_version": "4.33.1", "use_cache": true,
@@ -182,8 +186,6 @@ TEST(HfConfig, RefusesWhatDeepseekModelsDoNot) {
     return fault_of(
         replaced(text, fmt::format("\"{}\": {}", key, from), fmt::format("\"{}\": {}", key, to)));
   };
-  EXPECT_THAT(changed(kDeepseekV3, "rope_scaling", "null", R"({"type": "yarn", "factor": 40})"),
-              HasSubstr("braid computes rotary embeddings without scaling only"));
   EXPECT_THAT(changed(kDeepseekV3, "topk_method", "\"noaux_tc\"", "\"greedy\""),
               HasSubstr("topk_method = \"greedy\": braid computes noaux_tc only"));
   EXPECT_THAT(changed(kDeepseekV2, "scoring_func", "\"softmax\"", "\"sigmoid\""),
@@ -284,14 +286,6 @@ TEST(HfConfig, RefusesOtherModels) {
 }
 
 TEST(HfConfig, RefusesWhatBraidDoesNotCompute) {
-  const std::string llama3 =
-      R"({"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "rope_type": "llama3"})";
-  EXPECT_THAT(
-      fault_of(replaced(kTinyLlama, "\"rope_scaling\": null", "\"rope_scaling\": " + llama3)),
-      HasSubstr("braid computes rotary embeddings without scaling only"));
-  EXPECT_THAT(fault_of(with(kTinyLlama, "\"rope_parameters\": " + llama3)),
-              HasSubstr("rope_parameters = {"));
-  EXPECT_THAT(fault_of(with(kTinyLlama, "\"rope_parameters\": 3")), HasSubstr("must be an object"));
   EXPECT_THAT(fault_of(replaced(kTinyLlama, "silu", "gelu")),
               HasSubstr("hidden_act = \"gelu\": braid computes silu only"));
   EXPECT_THAT(fault_of(replaced(kGpt2, "gelu_new", "relu")),
@@ -325,6 +319,104 @@ TEST(HfConfig, TakesRopeParametersOfTransformers5) {
   EXPECT_EQ(parse(text).model.rope_theta, 500000.0);
   EXPECT_THAT(fault_of(with(kTinyLlama, R"("rope_parameters": {"rope_theta": "x"})")),
               HasSubstr("rope_parameters.rope_theta = \"x\""));
+}
+
+/// kTinyLlama with that scaling, under either name of the object.
+std::string scaled(const std::string& rope) {
+  return replaced(kTinyLlama, "\"rope_scaling\": null", "\"rope_scaling\": " + rope);
+}
+std::string scaled_as_in_5(const std::string& rope) {
+  return with(kTinyLlama, "\"rope_parameters\": " + rope);
+}
+
+TEST(HfConfig, ReadsTheScalingOfPublishedModels) {
+  const std::string llama32 =
+      R"({"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+          "original_max_position_embeddings": 8192, "rope_type": "llama3"})";
+  for (const std::string& text : {scaled(llama32), scaled_as_in_5(llama32)}) {
+    EXPECT_EQ(parse(text).model.rope_scaling, find_preset("llama-1b").spec.rope_scaling);
+  }
+  EXPECT_EQ(parse(scaled(R"({"type": "linear", "factor": 2})")).model.rope_scaling,
+            (RopeScaling{.type = RopeType::kLinear, .factor = 2}));
+  // As in Qwen's model cards, and in gpt-oss.
+  EXPECT_EQ(parse(scaled(R"({"rope_type": "yarn", "factor": 4.0,
+                             "original_max_position_embeddings": 32768})"))
+                .model.rope_scaling,
+            (RopeScaling{
+                .type = RopeType::kYarn, .factor = 4, .original_max_position_embeddings = 32768}));
+  EXPECT_EQ(parse(scaled(R"({"beta_fast": 30.0, "beta_slow": 2.0, "factor": 32.0, "truncate": false,
+                             "attention_factor": 1.5, "original_max_position_embeddings": 4096,
+                             "rope_type": "yarn"})"))
+                .model.rope_scaling,
+            (RopeScaling{.type = RopeType::kYarn,
+                         .factor = 32,
+                         .original_max_position_embeddings = 4096,
+                         .beta_fast = 30,
+                         .beta_slow = 2,
+                         .truncate = false,
+                         .attention_factor = 1.5}));
+}
+
+TEST(HfConfig, MissingParametersOfAScalingAreThoseOfTransformers) {
+  const auto positions = [](const std::string& rope) {
+    return parse(scaled(rope)).model.rope_scaling.original_max_position_embeddings;
+  };
+  const int64_t all = parse(kTinyLlama).model.max_positions;
+  EXPECT_EQ(positions(R"({"rope_type": "yarn", "factor": 4.0})"), all);
+  EXPECT_EQ(parse(scaled(R"({"rope_type": "yarn", "factor": null,
+                             "original_max_position_embeddings": 16})"))
+                .model.rope_scaling.factor,
+            static_cast<double>(all) / 16);
+}
+
+TEST(HfConfig, PrintsScalingsThatItReads) {
+  ModelSpec model = parse(kTinyLlama).model;
+  const RopeScaling scalings[] = {{.type = RopeType::kLinear, .factor = 3},
+                                  {.type = RopeType::kLlama3,
+                                   .factor = 8,
+                                   .original_max_position_embeddings = 100,
+                                   .low_freq_factor = 2,
+                                   .high_freq_factor = 3},
+                                  {.type = RopeType::kYarn,
+                                   .factor = 8,
+                                   .original_max_position_embeddings = 64,
+                                   .beta_fast = 20,
+                                   .beta_slow = 3,
+                                   .truncate = false,
+                                   .mscale = 0.5,
+                                   .mscale_all_dim = 0.7},
+                                  {.type = RopeType::kYarn,
+                                   .factor = 8,
+                                   .original_max_position_embeddings = 64,
+                                   .attention_factor = 1.25}};
+  for (const RopeScaling& scaling : scalings) {
+    model.rope_scaling = scaling;
+    const std::string text = print_hf_config(model, DType::kF32);
+    EXPECT_EQ(parse(text).model, model) << text;
+    // The name that older code reads.
+    EXPECT_THAT(text, HasSubstr(fmt::format("\"type\": \"{}\"", rope_type_name(scaling.type))));
+  }
+}
+
+TEST(HfConfig, RefusesScalingsThatItDoesNotKnow) {
+  EXPECT_THAT(fault_of(scaled("3")), HasSubstr("rope_scaling = 3: must be an object"));
+  EXPECT_THAT(fault_of(scaled_as_in_5("3")), HasSubstr("rope_parameters = 3: must be an object"));
+  EXPECT_THAT(fault_of(scaled(R"({"type": "dynamic", "factor": 2})")),
+              HasSubstr("braid computes rotary embeddings of rope_type default, linear, llama3, "
+                        "yarn only"));
+  EXPECT_THAT(fault_of(scaled_as_in_5(R"({"rope_type": "longrope"})")),
+              HasSubstr("rope_parameters"));
+  EXPECT_THAT(fault_of(scaled(R"({"type": "linear"})")), HasSubstr("factor is missing"));
+  EXPECT_THAT(fault_of(scaled(R"({"type": "linear", "factor": 2, "beta_fast": 3})")),
+              HasSubstr("rope_type \"linear\" has no beta_fast that braid knows"));
+  EXPECT_THAT(fault_of(scaled(R"({"type": "yarn", "factor": "x"})")),
+              HasSubstr("rope_scaling.factor = \"x\": must be a number"));
+  EXPECT_THAT(fault_of(scaled(R"({"type": "yarn", "factor": 2, "truncate": 1})")),
+              HasSubstr("rope_scaling.truncate = 1: must be true or false"));
+  EXPECT_THAT(fault_of(scaled(R"({"type": "yarn", "factor": 0.5})")),
+              HasSubstr("model.rope_factor = 0.5: must be at least 1"));
+  EXPECT_THAT(fault_of(scaled_as_in_5(R"({"rope_type": "default", "partial_rotary_factor": 0.5})")),
+              HasSubstr("rope_type \"default\" has no partial_rotary_factor that braid knows"));
 }
 
 TEST(HfConfig, RefusesValuesThatCannotBe) {

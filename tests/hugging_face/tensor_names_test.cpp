@@ -116,27 +116,67 @@ TEST(HfTensors, DeepseekHasItsNamesAndShapes) {
                             "model.layers.60.mlp.shared_experts.down_proj.weight [7168,2048]"}));
 }
 
+/// How often each row of our parameters is in a tensor.
+std::map<std::string, std::vector<int>> rows_of(const std::vector<HfTensor>& tensors) {
+  std::map<std::string, std::vector<int>> rows;
+  for (const HfTensor& tensor : tensors) {
+    std::vector<int>& counts = rows[tensor.parameter];
+    const int64_t last = tensor.first_row + (tensor.num_rows() - 1) * tensor.row_stride;
+    counts.resize(std::max(counts.size(), static_cast<size_t>(last + 1)));
+    for (int64_t row = tensor.first_row; row <= last; row += tensor.row_stride) {
+      ++counts[static_cast<size_t>(row)];
+    }
+  }
+  return rows;
+}
+
 TEST(HfTensors, CoverEveryParameterOnce) {
   for (const ModelPreset& preset : model_presets()) {
     ModelSpec spec = preset.spec;
     spec.layers = spec.layers.sample(3);
-    std::map<std::string, std::vector<int>> rows;  // how often each row is in a tensor
-    for (const HfTensor& tensor : hf_tensors(spec)) {
-      std::vector<int>& counts = rows[tensor.parameter];
-      const int64_t last = tensor.first_row + (tensor.num_rows() - 1) * tensor.row_stride;
-      counts.resize(std::max(counts.size(), static_cast<size_t>(last + 1)));
-      for (int64_t row = tensor.first_row; row <= last; row += tensor.row_stride) {
-        ++counts[static_cast<size_t>(row)];
+    for (const HfExperts experts : {HfExperts::kSeparate, HfExperts::kFused}) {
+      const auto rows = rows_of(hf_tensors(spec, experts));
+      const std::vector<Parameter> parameters = model_parameters(spec);
+      EXPECT_EQ(rows.size(), parameters.size());
+      for (const Parameter& parameter : parameters) {
+        const int64_t expected = parameter.vocabulary_rows ? spec.vocabulary : parameter.shape[0];
+        EXPECT_EQ(rows.at(parameter.name), std::vector<int>(static_cast<size_t>(expected), 1))
+            << preset.name << " " << parameter.name;
       }
     }
-    const std::vector<Parameter> parameters = model_parameters(spec);
-    EXPECT_EQ(rows.size(), parameters.size());
-    for (const Parameter& parameter : parameters) {
-      const int64_t expected = parameter.vocabulary_rows ? spec.vocabulary : parameter.shape[0];
-      EXPECT_EQ(rows[parameter.name], std::vector<int>(static_cast<size_t>(expected), 1))
-          << preset.name << " " << parameter.name;
+  }
+}
+
+TEST(HfTensors, FusedExpertsAreRowsOfTwoTensors) {
+  for (const char* const preset : {"mixtral-8x7b", "qwen3-30b-a3b", "olmoe-1b-7b", "deepseek-v3"}) {
+    ModelSpec spec = find_preset(preset).spec;
+    spec.layers = spec.layers.sample(3);
+    std::map<std::string, int64_t> theirs;  // rows so far of each tensor in parts
+    std::map<std::string, Shape> shapes;
+    for (const HfTensor& tensor : hf_tensors(spec, HfExperts::kFused)) {
+      if (tensor.whole.rank() > 0) {
+        EXPECT_EQ(tensor.theirs_row, theirs[tensor.name]) << tensor.name;
+        theirs[tensor.name] += tensor.num_rows();
+        shapes[tensor.name] = tensor.whole;
+      }
+      EXPECT_THAT(tensor.name, Not(HasSubstr(".experts.0."))) << preset;
+    }
+    EXPECT_FALSE(shapes.empty());
+    for (const auto& [name, shape] : shapes) {
+      EXPECT_EQ(theirs[name], shape[0] * shape[1]) << name;
+      const bool is_down = name.ends_with(".mlp.experts.down_proj");
+      EXPECT_TRUE(is_down || name.ends_with(".mlp.experts.gate_up_proj")) << name;
+      EXPECT_EQ(shape, is_down ? (Shape{spec.experts, spec.width, spec.expert_ffn})
+                               : (Shape{spec.experts, 2 * spec.expert_ffn, spec.width}));
     }
   }
+}
+
+TEST(HfTensors, NamesTellHowExpertsAreHeld) {
+  const std::vector<std::string> fused{"lm_head.weight", "model.layers.1.mlp.experts.gate_up_proj"};
+  const std::vector<std::string> separate{"model.layers.1.mlp.experts.0.gate_proj.weight"};
+  EXPECT_EQ(experts_of_files(fused), HfExperts::kFused);
+  EXPECT_EQ(experts_of_files(separate), HfExperts::kSeparate);
 }
 
 // Four rows of three elements on each side: gate is rows 0, 2, 4, 6 of ours.

@@ -44,6 +44,19 @@ std::vector<MlaCase> awkward_cases() {
             .sequence = 5,
             .theta = 100.0,
             .positions = {.first_begin = 3, .second_begin = 9, .split = 2}},
+           2},
+          {{.heads = 2,
+            .plain = 3,
+            .rotated = 8,
+            .value = 4,
+            .head_size = 11,
+            .sequence = 9,
+            .theta = 100.0,
+            .scaling = {.type = RopeType::kYarn,
+                        .factor = 4.0,
+                        .original_max_position_embeddings = 256,
+                        .mscale = 1.0,
+                        .mscale_all_dim = 0.5}},
            2}};
 }
 
@@ -54,10 +67,12 @@ void append_rotated(const MlaCase& c, const std::vector<double>& part, int64_t b
   const auto position = static_cast<double>(c.a.positions.of(row % c.a.sequence));
   for (int64_t i = 0; i < c.a.rotated; i += 2) {
     const double frequency =
-        std::pow(c.a.theta, -static_cast<double>(i) / static_cast<double>(c.a.rotated));
+        c.a.scaling.type == RopeType::kDefault
+            ? std::pow(c.a.theta, -static_cast<double>(i) / static_cast<double>(c.a.rotated))
+            : rope_frequencies(c.a.rotated, c.a.theta, c.a.scaling)[static_cast<size_t>(i / 2)];
     const auto at = static_cast<size_t>(begin + i);
-    const std::complex<double> z =
-        std::complex<double>(part[at], part[at + 1]) * std::polar(1.0, position * frequency);
+    const std::complex<double> z = std::complex<double>(part[at], part[at + 1]) *
+                                   std::polar(rope_amplitude(c.a.scaling), position * frequency);
     out.push_back(z.real());
     out.push_back(z.imag());
   }

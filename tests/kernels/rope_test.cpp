@@ -28,6 +28,24 @@ std::string name_of(const RopeCase& c) {
                      c.attributes.sequence, c.batches, c.attributes.inverse);
 }
 
+/// Tests of ops/rope_scaling.h know the scaled ones.
+double frequency_of(const RopeAttributes& a, int64_t pair) {
+  if (a.scaling.type != RopeType::kDefault) {
+    return rope_frequencies(a.head_size, a.theta, a.scaling)[static_cast<size_t>(pair)];
+  }
+  return 1.0 /
+         std::pow(a.theta, 2.0 * static_cast<double>(pair) / static_cast<double>(a.head_size));
+}
+
+constexpr RopeScaling kScaled[] = {
+    {.type = RopeType::kLinear, .factor = 3.0},
+    {.type = RopeType::kLlama3, .factor = 8.0, .original_max_position_embeddings = 64},
+    {.type = RopeType::kYarn,
+     .factor = 4.0,
+     .original_max_position_embeddings = 128,
+     .attention_factor = 1.25},
+};
+
 /// A pair is a complex number that is multiplied by exp(i angle).
 std::vector<double> naive_rope(const RopeCase& c, const std::vector<double>& in) {
   const RopeAttributes& a = c.attributes;
@@ -37,11 +55,10 @@ std::vector<double> naive_rope(const RopeCase& c, const std::vector<double>& in)
       for (int64_t i = 0; i < a.head_size / 2; ++i) {
         const auto real = static_cast<size_t>(row * c.width() + head * a.head_size + i);
         const auto imaginary = real + static_cast<size_t>(a.head_size / 2);
-        const double frequency = 1.0 / std::pow(a.theta, 2.0 * static_cast<double>(i) /
-                                                             static_cast<double>(a.head_size));
-        const double angle = static_cast<double>(row % a.sequence) * frequency;
-        const std::complex<double> z = std::complex<double>(in[real], in[imaginary]) *
-                                       std::polar(1.0, a.inverse ? -angle : angle);
+        const double angle = static_cast<double>(row % a.sequence) * frequency_of(a, i);
+        const std::complex<double> z =
+            std::complex<double>(in[real], in[imaginary]) *
+            std::polar(rope_amplitude(a.scaling), a.inverse ? -angle : angle);
         out[real] = z.real();
         out[imaginary] = z.imag();
       }
@@ -69,6 +86,10 @@ std::vector<RopeCase> awkward_cases() {
     add(5, 5, 34, 31, 1);
     add(4, 1, 64, 67, 5);
     add(2, 1, 96, 5, 1);
+    for (const RopeScaling& scaling : kScaled) {
+      add(3, 1, 16, 23, 2);
+      cases.back().attributes.scaling = scaling;
+    }
   }
   return cases;
 }
@@ -109,7 +130,15 @@ TEST(Rope, InverseUndoesIt) {
 }
 
 TEST(Rope, InverseIsTheGradient) {
-  RopeCase c{{.heads = 2, .kv_heads = 1, .head_size = 6, .sequence = 5}, 2};
+  RopeCase c{{.heads = 2,
+              .kv_heads = 1,
+              .head_size = 6,
+              .sequence = 5,
+              .scaling = {.type = RopeType::kYarn,
+                          .factor = 4.0,
+                          .original_max_position_embeddings = 64,
+                          .attention_factor = 1.5}},
+             2};
   KernelCase forward(c.spec(DType::kF64));
   c.attributes.inverse = true;
   KernelCase backward(c.spec(DType::kF64), 2);

@@ -9,12 +9,19 @@
 namespace braid {
 namespace {
 
+/// With sequences, one more than the rows are of.
+Shape counts_shape(const RouterLossAttributes& attributes, int64_t tokens, int64_t experts) {
+  return attributes.rows == SequenceRows() ? Shape{experts}
+                                           : Shape{attributes.rows.of(tokens - 1) + 2, experts};
+}
+
 KernelCase losses_case(DType dtype, const RouterLossAttributes& attributes, int64_t tokens,
                        int64_t experts, bool backward) {
   return KernelCase(
       {backward ? "router_losses_backward" : "router_losses",
        to_attributes(attributes),
-       {read(dtype, {tokens, experts}), read(DType::kF32, {experts}), read(dtype, {1}),
+       {read(dtype, {tokens, experts}),
+        read(DType::kF32, counts_shape(attributes, tokens, experts)), read(dtype, {1}),
         write(dtype, backward ? Shape{tokens, experts} : Shape{2})}});
 }
 
@@ -23,17 +30,19 @@ std::vector<double> naive_losses(const RouterLossAttributes& a, const KernelCase
   const auto logits = kernel.values(0);
   const auto counts = kernel.values(1);
   const double scale = kernel.values(2)[0];
-  const double rows = std::accumulate(counts.begin(), counts.end(), 0.0);
   double balance = 0;
   double z = 0;
   for (int64_t t = 0; t < tokens; ++t) {
     const auto begin = logits.begin() + t * experts;
     const std::vector<double> row(begin, begin + experts);
+    const int64_t sequence = a.rows.sequence == 0 ? 0 : (a.rows.first + t) / a.rows.sequence;
+    const auto own = counts.begin() + sequence * experts;
+    const double rows = std::accumulate(own, own + experts, 0.0);
     auto scores = scores_of(row, a.sigmoid);
     const double sum = a.sigmoid ? std::accumulate(scores.begin(), scores.end(), 1e-20) : 1.0;
     double total = 0;
     for (size_t e = 0; e < row.size(); ++e) {
-      balance += counts[e] / rows * scores[e] / sum;
+      balance += own[static_cast<std::ptrdiff_t>(e)] / rows * scores[e] / sum;
       total += std::exp(row[e]);
     }
     z += std::log(total) * std::log(total);
@@ -41,19 +50,23 @@ std::vector<double> naive_losses(const RouterLossAttributes& a, const KernelCase
   return {scale * a.balance * static_cast<double>(experts) * balance, scale * a.z * z};
 }
 
-std::vector<double> some_counts(int64_t experts) {
+std::vector<double> some_counts(const Shape& shape) {
+  const int64_t experts = shape[shape.rank() - 1];
   std::vector<double> counts;
-  for (int64_t e = 0; e < experts; ++e) {
-    counts.push_back(static_cast<double>((e * 7) % 5));  // also 0
+  for (int64_t i = 0; i < shape.num_elems(); ++i) {
+    counts.push_back(static_cast<double>((i * 7) % 5));  // also 0
+    counts.back() += i % experts == experts - 1 ? 1 : 0;
   }
-  counts.back() += 1;
   return counts;
 }
 
-constexpr RouterLossAttributes kLosses[] = {{.balance = 0.5},
-                                            {.z = 0.25},
-                                            {.balance = 0.5, .z = 0.25},
-                                            {.balance = 0.5, .z = 0.25, .sigmoid = true}};
+constexpr RouterLossAttributes kLosses[] = {
+    {.balance = 0.5},
+    {.z = 0.25},
+    {.balance = 0.5, .z = 0.25},
+    {.balance = 0.5, .z = 0.25, .sigmoid = true},
+    {.balance = 0.5, .rows = {.sequence = 3}},
+    {.balance = 0.5, .z = 0.25, .sigmoid = true, .rows = {.sequence = 5, .first = 3}}};
 
 struct LossSizes {
   int64_t tokens;
@@ -66,7 +79,7 @@ TEST(RouterLosses, EqualTheirFormulas) {
     for (const RouterLossAttributes& attributes : kLosses) {
       for (const LossSizes s : kLossSizes) {
         KernelCase kernel = losses_case(dtype, attributes, s.tokens, s.experts, false);
-        kernel.set(1, some_counts(s.experts));
+        kernel.set(1, some_counts(counts_shape(attributes, s.tokens, s.experts)));
         const auto expected = naive_losses(attributes, kernel, s.tokens, s.experts);
         kernel.run(2);
         expect_close(kernel.values(3), expected,
@@ -80,7 +93,7 @@ TEST(RouterLossesBackward, AgreesWithDifferences) {
   for (const RouterLossAttributes& attributes : kLosses) {
     for (const LossSizes s : {LossSizes{1, 6}, LossSizes{4, 5}}) {
       KernelCase backward = losses_case(DType::kF64, attributes, s.tokens, s.experts, true);
-      backward.set(1, some_counts(s.experts));
+      backward.set(1, some_counts(counts_shape(attributes, s.tokens, s.experts)));
       backward.run();
       const auto loss = [&](const std::vector<double>& logits) {
         KernelCase forward = losses_case(DType::kF64, attributes, s.tokens, s.experts, false);
@@ -135,10 +148,42 @@ TEST(RouterLosses, AreThoseOfMegatron) {
                kSevenDigits, "z");
 }
 
+// Two sequences of two tokens, two experts per token. From PyTorch in f64: equations 17 to 20 of
+// DeepSeek-V3's report, and with a softmax also MoEGate of DeepSeek-V2's published code (seq_aux).
+TEST(RouterLosses, InsideSequencesAreThoseOfDeepseek) {
+  const auto run = [](bool sigmoid, bool backward) {
+    KernelCase kernel = losses_case(
+        DType::kF64, {.balance = 1, .sigmoid = sigmoid, .rows = {.sequence = 2}}, 4, 4, backward);
+    kernel.set(0, {1, 2, .5, -1, 0, 1.5, -.5, 1, 2, 1, 0, 3, -1, .5, 2, 1.5});
+    kernel.set(1, {1, 2, 0, 1, 1, 0, 1, 2, 0, 0, 0, 0});
+    kernel.set(2, {1.0 / 4});
+    kernel.run();
+    return kernel.values(3);
+  };
+  constexpr Tolerance kEightDigits{.absolute = 6e-9};
+  constexpr Tolerance kSevenDigits{.absolute = 6e-8};
+  expect_close(run(true, false), {1.10804921, 0}, kEightDigits, "sigmoid");
+  expect_close(run(false, false), {1.41856780, 0}, kEightDigits, "softmax");
+  expect_close(
+      run(true, true),
+      {-.0020264, .0094036, -.0258919, -.0020264, -.0046722, .0125811, -.0286074, -.0036744,
+       -.0006192, -.0171993, -.0014743, .0034192, -.0014299, -.0243949, -.0007636, .0133129},
+      kSevenDigits, "gradient with sigmoids");
+  expect_close(
+      run(false, true),
+      {-.026539, .0802246, -.0500939, -.0035917, -.0124917, .0712427, -.0247949, -.033956,
+       -.0329723, -.0339159, -.0044623, .0713505, -.001351, -.0357349, -.0271351, .0642211},
+      kSevenDigits, "gradient with a softmax");
+}
+
 TEST(RouterLosses, WorkersDoNotChangeResults) {
   for (const bool backward : {false, true}) {
     expect_same_for_any_workers(
         [&] { return losses_case(DType::kF32, kLosses[2], 2000, 64, backward); });
+    expect_same_for_any_workers([&] {
+      return losses_case(DType::kF32, {.balance = 1, .rows = {.sequence = 300, .first = 100}}, 2000,
+                         64, backward);
+    });
   }
 }
 

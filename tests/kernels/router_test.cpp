@@ -381,5 +381,16 @@ TEST(CountChoices, ComparesWithTheMean) {
   }
 }
 
+// Of three sequences of four rows, this rank has the last two rows of the first and the next three;
+// the third has none here.
+TEST(CountBySequence, CountsTheRowsOfEachSequence) {
+  KernelCase kernel({"count_by_sequence",
+                     to_attributes(SequenceRows{.sequence = 4, .first = 2}),
+                     {read(DType::kI32, {5, 2}), write(DType::kF32, {3, 4})}});
+  kernel.set(0, {0, 1, 0, 3, /**/ 2, 1, 2, 0, 2, 3});
+  kernel.run(2);
+  EXPECT_EQ(kernel.values(1), (std::vector<double>{2, 1, 0, 1, 1, 1, 3, 1, 0, 0, 0, 0}));
+}
+
 }  // namespace
 }  // namespace braid

@@ -365,6 +365,29 @@ class DeclaredForms {
             {inputs[0], inputs[1], inputs[2], write(wide_, {kRows, kOut})}},
            {"logits", "counts", "loss_scale", "d_logits"}});
     }
+    add_sequence_losses(d_logits);
+  }
+
+  void add_sequence_losses(const OperandSpec& logits) {
+    const SequenceRows rows{.sequence = kRows, .first = 2};
+    const Shape counts{2, kOut};
+    add({{"count_by_sequence",
+          to_attributes(rows),
+          {read(DType::kI32, {kRows, 3}), write(DType::kF32, counts)}},
+         {"experts", "counts"},
+         {{0, 0}, {0, 1}, {1, 0}, {1, 1}}});
+    const auto attributes = to_attributes(RouterLossAttributes{.balance = 0.01, .rows = rows});
+    const OperandSpec scale = read(wide_, {1});
+    add({{"router_losses",
+          attributes,
+          {logits, read(DType::kF32, counts), scale, write(wide_, {2})}},
+         {"logits", "counts", "loss_scale", "losses"},
+         {{0, 0}, {1, 0}}});
+    add({{"router_losses_backward",
+          attributes,
+          {logits, read(DType::kF32, counts), scale, write(wide_, {kRows, kOut})}},
+         {"logits", "counts", "loss_scale", "d_logits"},
+         {{1, 0}}});
   }
 
   void add_route() {

@@ -115,9 +115,9 @@ TEST(DeclaredForm, OfIntegersIsRefusedUnlessBytesAreJustMoved) {
       "identity",   "offload",      "reload",      "undefine",   "await",
       "broadcast",  "send",         "recv",        "ring_shift", "all_gather",
       "all_to_all", "join_columns", "join_blocks", "sort_rows",  "balance_update"};
-  const std::string_view only_accumulators[] = {"cross_entropy_merge", "route",
-                                                "route_backward",      "count_choices",
-                                                "router_losses",       "router_losses_backward"};
+  const std::string_view only_accumulators[] = {
+      "cross_entropy_merge", "route",         "route_backward",        "count_choices",
+      "count_by_sequence",   "router_losses", "router_losses_backward"};
   const DeclaredForms integers(DType::kI32);
   for (const DeclaredForm& form : integers.list()) {
     const bool has_no_data =
@@ -266,6 +266,7 @@ TEST(RecomputeClass, IsThatOfTheDocumentation) {
                                             "scales_of_magnitudes",
                                             "transpose",
                                             "route",
+                                            "count_by_sequence",
                                             "router_losses",
                                             "sort_rows",
                                             "permute_elems"};

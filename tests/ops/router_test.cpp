@@ -56,6 +56,28 @@ TEST(RouteCheck, LogitsAreAccumulators) {
                  "operand logits is bf16 [3,6], expected f32 [3,6]");
 }
 
+TEST(RouterLossesCheck, RowsAreOfSequencesWithCounts) {
+  const auto losses = [](const SequenceRows& rows, const Shape& counts) {
+    return with_operand(losses_spec({.balance = 1, .rows = rows}), 1, read(DType::kF32, counts));
+  };
+  EXPECT_NO_THROW(check_spec(losses({.sequence = 2, .first = 1}, {2, kExperts})));
+  expect_refused(losses({.sequence = 2, .first = 2}, {2, kExperts}),
+                 "rows must be of the sequences of counts");
+  expect_refused(losses({.sequence = 0, .first = 1}, {2, kExperts}), "sequence must be positive");
+  expect_refused(losses({.sequence = 2, .first = -1}, {2, kExperts}), "first not negative");
+  expect_refused(losses({.sequence = 3}, {1, kExperts - 1}), "counts must be f32 [S,E]");
+  const auto count = [](const SequenceRows& rows) {
+    return OpSpec{"count_by_sequence",
+                  to_attributes(rows),
+                  {read(DType::kI32, {3, 2}), write(DType::kF32, {2, kExperts})}};
+  };
+  EXPECT_NO_THROW(check_spec(count({.sequence = 2})));
+  expect_refused(count({.sequence = 1}), "rows must be of the sequences of counts");
+  expect_refused(count({}), "sequence must be positive");
+  EXPECT_THAT(valid_integers(count({.sequence = 2}), 0),
+              ::testing::Each(::testing::AllOf(::testing::Ge(0), ::testing::Lt(kExperts))));
+}
+
 TEST(RouterLossesCheck, CoefficientsAreNotNegative) {
   EXPECT_NO_THROW(check_spec(losses_spec({})));
   expect_refused(losses_spec({.balance = -1}), "balance and z must not be negative");

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <ostream>
 #include <string>
@@ -12,6 +13,7 @@
 #include "plan/run_spec.h"
 #include "state/checkpointing.h"
 #include "support/engine_runs.h"
+#include "support/model_state.h"
 #include "support/thinned.h"
 
 namespace braid {
@@ -22,6 +24,9 @@ constexpr int64_t kStepsAfter = 3;
 
 /// A Llama with experts in all layers, beside the names of families.
 constexpr std::string_view kWithExperts = "experts";
+/// The same with biases in routers, which steps move by so much.
+constexpr std::string_view kWithBiases = "biases";
+constexpr float kBiasStep = 0.125F;
 
 RunConfig config_of(const std::string& model, const std::vector<std::string>& layout) {
   std::vector<std::string> overrides = {
@@ -29,9 +34,13 @@ RunConfig config_of(const std::string& model, const std::vector<std::string>& la
       "model.ffn=24",         "model.init_std=0.1",   "train.microbatch=1",
       "train.sequence=12",    "train.global_batch=8", "optimizer.learning_rate=1e-3",
       "optimizer.beta2=0.99", "eval.interval=0",      "logging.run_folder=none"};
-  if (model == kWithExperts) {
+  if (model == kWithExperts || model == kWithBiases) {
     overrides.insert(overrides.end(), {"model.family=llama", "model.experts=4",
                                        "model.experts_per_token=2", "model.expert_ffn=8"});
+    if (model == kWithBiases) {
+      overrides.insert(overrides.end(), {"model.router_bias=true", "model.router_scores=sigmoid",
+                                         fmt::format("moe.bias_update_rate={}", kBiasStep)});
+    }
   } else {
     overrides.push_back("model.family=" + model);
   }
@@ -83,6 +92,7 @@ class Session {
   }
 
   ModelState state() const { return state_of(engine_); }
+  const ParameterLayout& layout() const { return engine_.plan().layout; }
 
  private:
   RunConfig config_;
@@ -174,6 +184,52 @@ std::vector<LayoutOfTest> expert_layouts() {
           {"ep4", {"parallel.ranks=4", "parallel.expert=4"}},
           {"ep2optimizer", {"parallel.ranks=4", "parallel.expert=2", "parallel.shard=optimizer"}},
           {"ep2etp2", {"parallel.ranks=4", "parallel.expert=2", "parallel.expert_tensor=2"}}};
+}
+
+/// The biases of all routers.
+std::vector<float> biases_of(const Session& session) {
+  std::vector<float> biases;
+  ModelState state = session.state();
+  for (const Parameter& parameter : session.layout().parameters) {
+    if (parameter.name.ends_with(".moe.router.bias")) {
+      const auto elements = elements_of(session.layout(), parameter.name, state.weights);
+      biases.insert(biases.end(), elements.begin(), elements.end());
+    }
+  }
+  return biases;
+}
+
+// Steps move biases by whole multiples of a power of two, by counts that are exact in every layout.
+// So they are the same bits in all of them, unless rounding changes a token's choice, which it does
+// not in these runs.
+TEST(CheckpointBiases, GoOnBitwiseWithOtherExpertsOnEachRank) {
+  const std::string family(kWithBiases);
+  for (const LayoutOfTest& before : thinned(expert_layouts(), 3)) {
+    const MemoryFolder folder;
+    Session first(config_of(family, before.overrides));
+    first.start_anew();
+    first.train(kStepsBefore);
+    const std::string path = first.save(folder / "c");
+    const std::vector<float> saved = biases_of(first);
+    ASSERT_EQ(saved.size(), 16u);  // of four routers
+    const std::vector<double> losses = first.train(kStepsAfter);
+    EXPECT_NE(biases_of(first), saved);
+    for (const float bias : biases_of(first)) {
+      EXPECT_EQ(std::remainder(bias, kBiasStep), 0.0F) << before.name;
+    }
+    for (const LayoutOfTest& after : thinned(expert_layouts(), 2)) {
+      SCOPED_TRACE(fmt::format("{} to {}", before.name, after.name));
+      Session second(config_of(family, after.overrides));
+      second.resume(path);
+      EXPECT_EQ(biases_of(second), saved);
+      const std::vector<double> resumed = second.train(kStepsAfter);
+      EXPECT_EQ(biases_of(second), biases_of(first));
+      if (before.overrides == after.overrides) {
+        EXPECT_EQ(resumed, losses);
+        EXPECT_EQ(second.state().weights, first.state().weights);
+      }
+    }
+  }
 }
 
 std::vector<Case> cases() {

@@ -249,6 +249,24 @@ INSTANTIATE_TEST_SUITE_P(
          Layout{kLatentsModel, "ranks=6 context=6 context_method=a2a+ring shard=parameters"}},
         6)));
 
+// Latents beside expert ranks, which are data, tensor or context ranks; one layout has tensor ranks
+// that end inside a sequence.
+INSTANTIATE_TEST_SUITE_P(
+    LatentsAndExperts, ParityGrid,
+    testing::ValuesIn(thinned<Layout>(
+        {Layout{kDeepseekModel, "ranks=4 expert=4"},
+         Layout{kDeepseekModel, "ranks=4 tensor=2 sequence_parallel=true expert=4"},
+         Layout{kDeepseekModel,
+                "ranks=4 tensor=4 sequence_parallel=true expert=2 expert_tensor=2 "
+                "train.microbatch=3 train.global_batch=15"},
+         Layout{kDeepseekModel,
+                "ranks=8 context=2 tensor=2 sequence_parallel=true expert=4 shard=gradients"},
+         Layout{kDeepseekModel, "ranks=4 context=2 expert=2 context_method=a2a"},
+         Layout{kDeepseekModel,
+                "ranks=8 pipeline=2 tensor=2 sequence_parallel=true expert=2 shard=optimizer "
+                "memory.recompute=full"}},
+        3)));
+
 std::vector<Layout> bfloat16_layouts() {
   return {
       {kLlamaModel, "ranks=4 shard=optimizer"},

@@ -56,13 +56,16 @@ inline constexpr const char* kGatedExpertModel =
     "model.expert_ffn=6 model.shared_ffn=12 model.shared_gate=true model.router_normalize=false "
     "model.qkv_bias=true model.vocabulary=101";
 
-/// As DeepSeek-V3: latents of queries, keys and values, and biases of routers that balance.
+/// As DeepSeek-V3: latents of queries, keys and values, scaled rotary frequencies, biases of
+/// routers that balance, and a loss of balance inside sequences.
 inline constexpr const char* kDeepseekModel =
     "model.family=llama model.pattern=mla+mlp,mla+moe*3 model.width=24 model.heads=4 "
     "model.q_lora_rank=10 model.kv_lora_rank=6 model.qk_nope_head_dim=3 model.qk_rope_head_dim=2 "
     "model.v_head_dim=4 model.ffn=24 model.experts=8 model.experts_per_token=3 model.expert_ffn=6 "
     "model.shared_ffn=12 model.router_scores=sigmoid model.router_bias=true model.router_groups=4 "
-    "model.router_kept_groups=2 model.router_scale=2.5 model.vocabulary=101";
+    "model.router_kept_groups=2 model.router_scale=2.5 model.vocabulary=101 model.rope_type=yarn "
+    "model.rope_factor=4 model.rope_original_max_position_embeddings=8 model.rope_mscale=1 "
+    "model.rope_mscale_all_dim=0.5 moe.sequence_balance_loss=0.02";
 /// Queries without a latent, value heads that are the longest, and plain attention beside it.
 inline constexpr const char* kLatentsModel =
     "model.family=llama model.pattern=mla+mlp*2,attention+mlp,mla model.width=24 model.heads=4 "

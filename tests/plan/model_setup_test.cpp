@@ -220,6 +220,75 @@ TEST(ResolveModel, TheFamilyAndItsKeysSayHowRoutersWork) {
             "model.router_kept_groups = 2 groups");
 }
 
+TEST(ResolveModel, KeysOfRotaryFrequenciesChangeThoseOfThePreset) {
+  ModelConfig config;
+  config.preset = "llama-1b";
+  RopeScaling expected = find_preset("llama-1b").spec.rope_scaling;
+  EXPECT_EQ(resolve_model(config, 2048, 0).rope_scaling, expected);
+  config.rope_factor = 16.0;
+  config.rope_low_freq_factor = 2.0;
+  expected.factor = 16;
+  expected.low_freq_factor = 2;
+  const ModelSpec changed = resolve_model(config, 2048, 0);
+  EXPECT_EQ(changed.rope_scaling, expected);
+  EXPECT_EQ(resolve_model(model_keys(changed), 2048, 0).rope_scaling, expected);
+  config = {};
+  config.preset = "llama-1b";
+  config.rope_type = "default";
+  EXPECT_EQ(resolve_model(config, 2048, 0).rope_scaling, RopeScaling());
+  config.rope_type = "yarn";
+  config.rope_factor = 4.0;
+  config.rope_original_max_position_embeddings = 1024;
+  config.rope_truncate = false;
+  EXPECT_EQ(resolve_model(config, 2048, 0).rope_scaling,
+            (RopeScaling{.type = RopeType::kYarn,
+                         .factor = 4,
+                         .original_max_position_embeddings = 1024,
+                         .truncate = false}));
+  // Another family has no use for the preset's.
+  config = {};
+  config.preset = "llama-1b";
+  config.family = "gpt2";
+  config.kv_heads = 32;
+  EXPECT_EQ(resolve_model(config, 2048, 0).rope_scaling, RopeScaling());
+}
+
+TEST(ResolveModel, RefusesKeysThatRotaryFrequenciesDoNotHave) {
+  const auto refused = [](auto change) {
+    ModelConfig config = small_config();
+    change(config);
+    return message_of<ConfigError>([&] { resolve_model(config, 128, 300); });
+  };
+  EXPECT_EQ(
+      refused([](ModelConfig& c) { c.rope_beta_fast = 32.0; }),
+      "model.rope_beta_fast = 32: model.rope_type = \"default\" has no such parameter; remove "
+      "the key, or set model.rope_type = \"yarn\"");
+  EXPECT_EQ(
+      refused([](ModelConfig& c) { c.rope_factor = 2.0; }),
+      "model.rope_factor = 2: model.rope_type = \"default\" has no such parameter; remove the "
+      "key, or set model.rope_type = \"linear\" or \"llama3\" or \"yarn\"");
+  EXPECT_EQ(refused([](ModelConfig& c) { c.rope_type = "llama3"; }),
+            "model.rope_original_max_position_embeddings = 0: must be the positions of the model "
+            "before its context was extended");
+  EXPECT_EQ(refused([](ModelConfig& c) {
+              c.rope_type = "yarn";
+              c.rope_original_max_position_embeddings = 64;
+              c.rope_theta = 1.0;
+            }),
+            "model.rope_theta = 1: must be above 1 with model.rope_type = \"yarn\"");
+  EXPECT_EQ(refused([](ModelConfig& c) {
+              c.rope_type = "yarn";
+              c.rope_original_max_position_embeddings = 64;
+              c.rope_beta_slow = 40.0;
+            }),
+            "model.rope_beta_slow = 40: must be positive and below rope_beta_fast = 32");
+  EXPECT_EQ(refused([](ModelConfig& c) {
+              c.family = "gpt2";
+              c.rope_type = "linear";
+            }),
+            "model.rope_type = \"linear\": a gpt2 model has no rotary positions; remove the key");
+}
+
 TEST(ResolveModel, FewerLayersOfAPresetAreOfItsKinds) {
   ModelConfig config;
   config.preset = "olmoe-1b-7b";

@@ -104,6 +104,7 @@ def make_all(folder, request):
         made = make_model(model["architecture"], model["config"])
         made.save_pretrained(folder / name / "start")
         made.save_pretrained(folder / name / "start_in_files", max_shard_size="40KB")
+        made.save_pretrained(folder / name / "start_fused", save_original_format=False)  # experts in one tensor, as in memory
         made.to(torch.bfloat16).save_pretrained(folder / name / "start_bfloat16")
         write_indexed_dataset(folder / name / "data", make_documents(request["documents"], model["config"]["vocab_size"]))
     return {module.__name__: module.__version__ for module in (transformers, torch, numpy)}

@@ -60,6 +60,12 @@ def gpt2(**more):
                        "resid_pdrop": 0.0, "bos_token_id": 0, "eos_token_id": 0, **more}}
 
 
+# Scaled frequencies, with ramps inside of the pairs that these small heads have.
+LLAMA3_ROPE = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+               "original_max_position_embeddings": 32}
+YARN_ROPE = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 256}
+YARN_WHOLE_ROPE = YARN_ROPE | {"truncate": False, "beta_fast": 16.0, "beta_slow": 2.0, "attention_factor": 1.25}
+DEEPSEEK_ROPE = YARN_ROPE | {"mscale": 0.707, "mscale_all_dim": 0.707, "beta_fast": 32, "beta_slow": 1}
 SLOW_ROPE = {"rope_type": "default", "rope_theta": 1e6}
 MODELS = {
     "llama": llama("LlamaForCausalLM"),
@@ -81,11 +87,25 @@ MODELS = {
     "deepseek_v2": deepseek("DeepseekV2ForCausalLM", q_lora_rank=40, topk_method="group_limited_greedy", n_group=4, topk_group=2,
                             routed_scaling_factor=4.0, tie_word_embeddings=True),
     "deepseek_v3": deepseek("DeepseekV3ForCausalLM", q_lora_rank=40, n_group=4, topk_group=2, num_nextn_predict_layers=0),
+    "llama_llama3": llama("LlamaForCausalLM", rope_parameters=LLAMA3_ROPE),
+    "llama_linear": llama("LlamaForCausalLM", rope_parameters={"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}),
+    "qwen2_yarn": llama("Qwen2ForCausalLM", rope_parameters=YARN_ROPE),
+    "qwen3_yarn": llama("Qwen3ForCausalLM", head_dim=24, rope_parameters=YARN_WHOLE_ROPE),
+    "qwen2_moe_yarn": experts("Qwen2MoeForCausalLM", shared_expert_intermediate_size=48, rope_parameters=YARN_ROPE),
+    "qwen3_moe_yarn": experts("Qwen3MoeForCausalLM", norm_topk_prob=True, rope_parameters=YARN_WHOLE_ROPE),
+    "mixtral_llama3": llama("MixtralForCausalLM", num_local_experts=4, num_experts_per_tok=2, rope_parameters=LLAMA3_ROPE),
+    "olmoe_linear": experts("OlmoeForCausalLM", intermediate_size=32, num_key_value_heads=4, pad_token_id=None,
+                            rope_parameters={"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.5}),
+    # transformers rotates in float32 here even when it trains in float64, which is that much less exact.
+    "deepseek_v2_yarn": deepseek("DeepseekV2ForCausalLM", q_lora_rank=None, rope_parameters=DEEPSEEK_ROPE),
+    "deepseek_v3_yarn": deepseek("DeepseekV3ForCausalLM", q_lora_rank=40, n_group=4, topk_group=2, num_nextn_predict_layers=0,
+                                 rope_parameters=DEEPSEEK_ROPE | {"mscale": 1.0}),
 }
 
 # Folders that transformers wrote, and braid's exports that must equal them.
 EXPORTS = {"export": ("start", "export"), "in_files": ("start_in_files", "export_in_files"),
-           "to_bfloat16": ("start_bfloat16", "export_bfloat16"), "from_bfloat16": ("start_bfloat16", "export_of_bfloat16")}
+           "to_bfloat16": ("start_bfloat16", "export_bfloat16"), "from_bfloat16": ("start_bfloat16", "export_of_bfloat16"),
+           "from_fused": ("start", "export_of_fused"), "to_fused": ("start_fused", "export_fused")}
 ENDS = {"end": ("end_float32", "export_end"), "braid_from_float64": ("end_float64", "export_end"),
         "transformers_from_float64": ("end_float64", "end_float32")}
 
@@ -143,11 +163,15 @@ def run_braid(braid, folder):
     for form in ("in_files", "bfloat16"):
         run(braid, "import", folder / f"start_{form}", folder / f"imported_{form}")
     run(braid, "export", folder / "imported_in_files", folder / "export_in_files", "--max-shard-size", "40KB")
+    run(braid, "import", folder / "start_fused", folder / "imported_fused")
+    run(braid, "export", folder / "imported_fused", folder / "export_of_fused")
+    run(braid, "export", folder / "imported", folder / "export_fused", "--fused-experts")
     run(braid, "export", folder / "imported_bfloat16", folder / "export_of_bfloat16", "--dtype", "bf16")
     (folder / "run.toml").write_text(run_file(folder, model_section(imported)))
     run(braid, "train", folder / "run.toml")
     run(braid, "export", folder / "run", folder / "export_end")
-    return [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    records = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    return [record for record in records if "expert_layer" not in record]  # those of steps
 
 
 def relative(ours, theirs):

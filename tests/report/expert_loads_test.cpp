@@ -20,6 +20,7 @@ ExpertRecord record_of(int64_t step, const std::string& layer, const std::vector
   record.step = step;
   record.layer = layer;
   record.balance_loss = 1.25;
+  record.sequence_balance_loss = 1.375;
   record.z_loss = NAN;
   return record;
 }
@@ -65,10 +66,10 @@ TEST(ExpertTable, HasTheWorstLayersFirst) {
   const ReportTable table = expert_table(two_steps());
   ASSERT_EQ(table.rows.size(), 2u);
   EXPECT_EQ(table.columns.size(), table.rows[0].size());
-  EXPECT_THAT(table.rows[0],
-              ElementsAre("layers.1", "3", "3", "5", "0", "1.41", "0", "2", "0", "1.25", ""));
-  EXPECT_THAT(table.rows[1],
-              ElementsAre("layers.0", "2", "3", "1", "0", "0.816", "0.579", "1", "2", "1.25", ""));
+  EXPECT_THAT(table.rows[0], ElementsAre("layers.1", "3", "3", "5", "0", "1.41", "0", "2", "0",
+                                         "1.25", "1.38", ""));
+  EXPECT_THAT(table.rows[1], ElementsAre("layers.0", "2", "3", "1", "0", "0.816", "0.579", "1", "2",
+                                         "1.25", "1.38", ""));
   EXPECT_EQ(expert_table(two_steps(), 1).rows.size(), 1u);
   EXPECT_TRUE(expert_table({}).rows.empty());
 }

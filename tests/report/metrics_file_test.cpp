@@ -51,11 +51,12 @@ TEST(MetricsFile, LoadsOfExpertsComeBack) {
                       .entropy = 0.75,
                       .dead = 1,
                       .balance_loss = 1.5,
+                      .sequence_balance_loss = 1.75,
                       .z_loss = NAN};
   EXPECT_EQ(metrics_line(record),
             "{\"expert_layer\":\"layers.1\",\"step\":3,\"max_violation\":0.3333333333333333,"
             "\"min_ratio\":0.5,\"std_ratio\":0.25,\"entropy\":0.75,\"dead\":1,"
-            "\"balance_loss\":1.5,\"z_loss\":null}\n");
+            "\"balance_loss\":1.5,\"sequence_balance_loss\":1.75,\"z_loss\":null}\n");
   std::string lines = three_lines() + metrics_line(record);
   record.counts = {7, int64_t{1} << 40, 0};
   lines += metrics_line(record) + "{\"expert_layer\":\"layers.2\",\"step\":3}\n{}\n";
@@ -68,7 +69,20 @@ TEST(MetricsFile, LoadsOfExpertsComeBack) {
   EXPECT_EQ(metrics.experts[1].max_violation, 1.0 / 3.0);
   EXPECT_EQ(metrics.experts[1].dead, 1);
   EXPECT_TRUE(std::isnan(metrics.experts[1].z_loss));
+  EXPECT_EQ(metrics.experts[1].sequence_balance_loss, 1.75);
   EXPECT_EQ(metrics.num_damaged_lines, 1);  // the last line may be incomplete
+}
+
+TEST(MetricsFile, OlderRecordsOfExpertsLackTheLossInsideSequences) {
+  const TempFolder folder;
+  std::string line = metrics_line(ExpertRecord{.step = 3, .layer = "layers.1", .z_loss = 2.5});
+  const std::string member = "\"sequence_balance_loss\":0.0,";
+  line.erase(line.find(member), member.size());
+  write_test_file(folder / "metrics.jsonl", line);
+  const Metrics metrics = read_metrics(folder / "metrics.jsonl");
+  ASSERT_EQ(metrics.experts.size(), 1u);
+  EXPECT_TRUE(std::isnan(metrics.experts[0].sequence_balance_loss));
+  EXPECT_EQ(metrics.experts[0].z_loss, 2.5);
 }
 
 TEST(MetricsFile, WhatFp8LostComesBack) {

@@ -237,6 +237,7 @@ inline void add_sample_experts(ReportInput& input, int64_t num_steps) {
       record.step = step;
       record.layer = fmt::format("layers.{}", layer);
       record.balance_loss = 1 + 0.1 * spread;
+      record.sequence_balance_loss = 1 + 0.2 * spread;
       record.z_loss = 12.5;
       if (step % 50 != 0) {
         record.counts.clear();

@@ -25,6 +25,7 @@ struct Case {
   int64_t shared_ffn = 0;
   bool shared_gate = false;
   int64_t q_lora_rank = 0;
+  RopeScaling rope_scaling = {};
 };
 
 bool has_attention(const LayerPattern& layers) {
@@ -57,6 +58,7 @@ class DoubleModel {
               .max_positions = 7,
               .tied_embeddings = which.tied,
               .qkv_bias = !which.layers.has(kMlaBlock),
+              .rope_scaling = which.rope_scaling,
               .init_std = 0.3},
         layout_(make_parameter_layout(model_parameters(spec_))),
         microbatches_(microbatches) {
@@ -204,7 +206,17 @@ INSTANTIATE_TEST_SUITE_P(
              .tied = false,
              .kv_heads = 1,
              .name = "latents_and_attention",
-             .layers = LayerPattern::parse("mla attention+mlp")}),
+             .layers = LayerPattern::parse("mla attention+mlp")},
+        Case{.style = kLlamaStyle,
+             .tied = false,
+             .kv_heads = 1,
+             .name = "yarn",
+             .layers = LayerPattern::parse("mla attention+mlp"),
+             .rope_scaling = {.type = RopeType::kYarn,
+                              .factor = 8,
+                              .original_max_position_embeddings = 64,
+                              .mscale = 1,
+                              .mscale_all_dim = 0.5}}),
     [](const auto& test) { return test.param.name; });
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "sim/op_family.h"
 
 #include "ops/attention_step.h"
+#include "ops/rope.h"
 #include "sim/sim_specs.h"
 
 namespace braid {
@@ -102,6 +103,20 @@ TEST(TimingKey, ForgetsNumbersThatCostNothing) {
   OpSpec reordered = spec;
   std::swap(reordered.attributes.front(), reordered.attributes.back());
   EXPECT_EQ(timing_key(reordered), timing_key(spec));
+}
+
+TEST(TimingKey, HasNoScalingOfRotaryFrequencies) {
+  RopeAttributes attributes{.heads = 2, .kv_heads = 1, .head_size = 4, .sequence = 3};
+  const auto spec = [&] {
+    return OpSpec{"rope",
+                  to_attributes(attributes),
+                  {read(DType::kBF16, {3, 16}), write(DType::kBF16, {3, 16})}};
+  };
+  const OpSpec plain = spec();
+  attributes.scaling = {
+      .type = RopeType::kYarn, .factor = 4, .original_max_position_embeddings = 64};
+  EXPECT_NE(spec(), plain);
+  EXPECT_EQ(timing_key(spec()), timing_key(plain));
 }
 
 }  // namespace

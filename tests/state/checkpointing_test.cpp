@@ -290,6 +290,21 @@ TEST_F(Checkpointing, EarlierVersionsOfGpt2AreReadAsTheyAre) {
   expect_reads(path, layout_, model_, state);
 }
 
+// A preset of then and of now are different models.
+TEST_F(Checkpointing, EarlierVersionsOfPresetsHaveUnscaledFrequencies) {
+  const std::string path = save(random_state(layout_, model_, 11));
+  RunConfig config;
+  config.model.preset = "llama-1b";
+  const auto scaling = [&] {
+    return checkpointed_model(LoadedCheckpoint(path), config).rope_scaling;
+  };
+  EXPECT_EQ(scaling(), find_preset("llama-1b").spec.rope_scaling);
+  set_version(path, 3);
+  EXPECT_EQ(scaling(), RopeScaling());
+  config.model.preset = "gpt2-124m";
+  EXPECT_EQ(scaling(), RopeScaling());
+}
+
 /// A source that counts the bytes that it lends and the largest request.
 class CountingState final : public StateSource {
  public:

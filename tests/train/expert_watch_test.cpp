@@ -28,9 +28,13 @@ TEST(ExpertRecords, AreSumsOverRanksInTheOrderOfLayers) {
                   rows("layers.2", {4, 0}),
                   rows("layers.10", {1, 3}),
                   {.place = {.kind = TallyKind::kFp8Losses, .site = "layers.0.fc1"}}},
-      .losses = {{"layers.10.moe.losses", 0.01, 0.02}, {"layers.10.moe.losses", 0.02, 0.02}}};
+      .losses = {{"layers.10.moe.losses", 0.01, 0.02},
+                 {"layers.10.moe.losses", 0.02, 0.02},
+                 {"layers.10.moe.sequence_losses", 0.05, 0.0}}};
   const auto records =
-      expert_records(tallies, {.step = 7, .coefficients = {.balance = 0.02}, .with_counts = true});
+      expert_records(tallies, {.step = 7,
+                               .coefficients = {.balance = 0.02, .sequence_balance = 0.04},
+                               .with_counts = true});
   ASSERT_EQ(records.size(), 2u);
   EXPECT_EQ(records[0].layer, "layers.2");
   EXPECT_EQ(records[0].max_violation, 1);
@@ -40,6 +44,7 @@ TEST(ExpertRecords, AreSumsOverRanksInTheOrderOfLayers) {
   EXPECT_THAT(records[1].counts, ElementsAre(2, 6));
   EXPECT_EQ(records[1].max_violation, 0.5);
   EXPECT_DOUBLE_EQ(records[1].balance_loss, 1.5);
+  EXPECT_DOUBLE_EQ(records[1].sequence_balance_loss, 1.25);
   EXPECT_TRUE(std::isnan(records[1].z_loss));  // its coefficient is 0
   EXPECT_EQ(worst_load(records), 2);
   EXPECT_TRUE(expert_records(tallies, {.step = 7})[0].counts.empty());

@@ -177,6 +177,9 @@ TEST_F(ResumedRun, NoRandomChangePassesWithoutALine) {
     if (full_name(field) == "model.family") {
       c.model.family = "gpt2";  // the default is another name of nothing
     }
+    if (full_name(field) == "model.rope_type") {
+      c.model.rope_type = "linear";  // so is this default
+    }
     bool is_refused = false;
     try {
       run(c, 2);  // nothing is left to do

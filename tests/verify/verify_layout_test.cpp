@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "config/validate.h"
+#include "model/families.h"
 #include "plan/run_plan.h"
 #include "support/engine_runs.h"
 
@@ -34,6 +35,21 @@ TEST(VerifyLayout, CutsAndMovesInTheSmallModelWhatIsLargeInTheRun) {
   EXPECT_TRUE(changes(plan, "ring_exchange"));
   EXPECT_TRUE(changes(plan, "bulk_overlap"));
   EXPECT_TRUE(changes(plan, "offload"));
+}
+
+TEST(VerifyLayout, KeepsTheScalingOfRotaryFrequencies) {
+  RunConfig config = small_config();
+  config.model.rope_type = "yarn";
+  config.model.rope_factor = 4.0;
+  config.model.rope_original_max_position_embeddings = 64;
+  config.model.rope_truncate = false;
+  const RunSpec given = resolve_run(resolved(config), 50);
+  ASSERT_EQ(given.model.rope_scaling.type, RopeType::kYarn);
+  EXPECT_EQ(resolve_run(shrunken(resolved(config)), 0).model.rope_scaling,
+            given.model.rope_scaling);
+  config.model = {.preset = "llama-8b"};
+  EXPECT_EQ(resolve_run(shrunken(resolved(config)), 0).model.rope_scaling,
+            find_preset("llama-8b").spec.rope_scaling);
 }
 
 // The schedule of 7 microbatches is another than that of 6.

@@ -97,6 +97,7 @@ CpuKernel make_router_linear_wgrad(const OpSpec& spec, int num_workers);
 CpuKernel make_route(const OpSpec& spec, int num_workers);
 CpuKernel make_route_backward(const OpSpec& spec, int num_workers);
 CpuKernel make_count_choices(const OpSpec& spec, int num_workers);
+CpuKernel make_count_by_sequence(const OpSpec& spec, int num_workers);
 CpuKernel make_router_losses(const OpSpec& spec, int num_workers);
 CpuKernel make_router_losses_backward(const OpSpec& spec, int num_workers);
 

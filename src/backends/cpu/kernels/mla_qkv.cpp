@@ -112,7 +112,8 @@ std::shared_ptr<const RopeTable<W>> table_of(const MlaAttributes& a, bool invers
                                                          .sequence = a.sequence,
                                                          .theta = a.theta,
                                                          .inverse = inverse,
-                                                         .positions = a.positions});
+                                                         .positions = a.positions,
+                                                         .scaling = a.scaling});
 }
 
 template <class W>

@@ -92,6 +92,7 @@ constexpr std::array kKernels = {
     KernelEntry{"route", make_route},
     KernelEntry{"route_backward", make_route_backward},
     KernelEntry{"count_choices", make_count_choices},
+    KernelEntry{"count_by_sequence", make_count_by_sequence},
     KernelEntry{"router_losses", make_router_losses},
     KernelEntry{"router_losses_backward", make_router_losses_backward},
     KernelEntry{"head_norm", make_head_norm},

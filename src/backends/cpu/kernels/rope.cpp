@@ -52,7 +52,8 @@ CpuKernel make_rope(const OpSpec& spec, int) {
                                                               .sequence = attributes.sequence,
                                                               .theta = attributes.theta,
                                                               .inverse = attributes.inverse,
-                                                              .positions = attributes.positions});
+                                                              .positions = attributes.positions,
+                                                              .scaling = attributes.scaling});
     return {.run = [attributes, shape, table](const KernelArgs& args) {
       run_pieces(args.workers, shape[0], row_grain(shape[1]), [&](int, int64_t begin, int64_t end) {
         rope_rows(attributes, *table, begin, end, args.data<const T>(0), args.data<T>(1));

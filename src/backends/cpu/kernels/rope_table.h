@@ -6,19 +6,22 @@
 #include <vector>
 
 #include "ops/positions.h"
+#include "ops/rope_scaling.h"
 
 namespace braid {
 
-/// The angles of rotary embeddings: of pair i of `rotated` elements, p * theta^(-2i/rotated).
+/// The angles of rotary embeddings of `rotated` elements (ops/rope_scaling.h).
 struct RopeAngles {
   int64_t rotated = 0;
   int64_t sequence = 0;
   double theta = 10000.0;
   bool inverse = false;
   TokenPositions positions = {};
+  RopeScaling scaling = {};
 };
 
-/// Cosine and sine of every angle, made once per spec; the sine is negated for the inverse. Angles
+/// Cosine and sine of every angle, times the amplitude, made once per spec; the sine is negated for
+/// the inverse. Angles
 /// and functions in double: at position 1e5 an angle in float would have an error of 0.004.
 template <class T>
 struct RopeTable {
@@ -30,18 +33,17 @@ struct RopeTable {
     const auto elems = static_cast<size_t>(angles.sequence * pairs);
     cosine.reserve(elems);
     sine.reserve(elems);
-    std::vector<double> frequencies;  // by pair: a power takes longer than all other work of an
-                                      // element
-    for (int64_t i = 0; i < pairs; ++i) {
-      const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(angles.rotated);
-      frequencies.push_back(std::pow(angles.theta, exponent));
-    }
+    // Once per pair: a power takes longer than all other work of an element.
+    const std::vector<double> frequencies =
+        rope_frequencies(angles.rotated, angles.theta, angles.scaling);
+    const double amplitude = rope_amplitude(angles.scaling);
     for (int64_t token = 0; token < angles.sequence; ++token) {
       const auto position = static_cast<double>(angles.positions.of(token));
       for (const double frequency : frequencies) {
         const double angle = position * frequency;
-        cosine.push_back(static_cast<T>(std::cos(angle)));
-        sine.push_back(static_cast<T>(angles.inverse ? -std::sin(angle) : std::sin(angle)));
+        cosine.push_back(static_cast<T>(amplitude * std::cos(angle)));
+        const double turned = amplitude * std::sin(angle);
+        sine.push_back(static_cast<T>(angles.inverse ? -turned : turned));
       }
     }
   }

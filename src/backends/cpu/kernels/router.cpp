@@ -278,6 +278,20 @@ CpuKernel count_choices_kernel(const OpSpec& spec) {
   }};
 }
 
+CpuKernel count_by_sequence_kernel(const OpSpec& spec) {
+  const auto rows = attributes_of<SequenceRows>(spec);
+  const Shape chosen = spec.operands[0].shape;
+  const Shape shape = spec.operands[1].shape;
+  return {.run = [=](const KernelArgs& args) {
+    const auto* const choices = args.data<const int32_t>(0);
+    auto* const counts = args.data<float>(1);
+    std::fill_n(counts, shape.num_elems(), 0.0f);
+    for (int64_t i = 0; i < chosen.num_elems(); ++i) {
+      counts[rows.of(i / chosen[1]) * shape[1] + choices[i]] += 1.0f;
+    }
+  }};
+}
+
 }  // namespace
 
 CpuKernel make_route(const OpSpec& spec, int num_workers) {
@@ -291,6 +305,10 @@ CpuKernel make_route_backward(const OpSpec& spec, int /*num_workers*/) {
 CpuKernel make_count_choices(const OpSpec& spec, int /*num_workers*/) {
   return spec.operands[1].dtype == DType::kF64 ? count_choices_kernel<double>(spec)
                                                : count_choices_kernel<float>(spec);
+}
+
+CpuKernel make_count_by_sequence(const OpSpec& spec, int /*num_workers*/) {
+  return count_by_sequence_kernel(spec);
 }
 
 }  // namespace braid

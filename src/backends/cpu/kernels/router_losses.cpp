@@ -5,7 +5,8 @@
 #include "ops/attributes.h"
 #include "ops/router.h"
 
-// Per token, with p as in ops/router.h and f the share of rows of each expert:
+// Per token, with p as in ops/router.h and f the share of rows of each expert, in all sequences or
+// in that of the token:
 //   balance = sum(f p), z = lse^2
 // Gradients: softmax p (f - sum(f p)); sigmoid s (1 - s) / sum(s) (f - sum(f p)); 2 lse softmax.
 namespace braid {
@@ -14,7 +15,7 @@ namespace {
 template <class W>
 struct LossOperands {
   const W* logits = nullptr;      // [T,E]
-  const float* counts = nullptr;  // [E]
+  const float* counts = nullptr;  // [S,E]; S is 1 without sequences
   const W* loss_scale = nullptr;  // [1]
 
   explicit LossOperands(const KernelArgs& args)
@@ -32,6 +33,14 @@ void fill_shares(const float* counts, int64_t experts, W* shares) {
   }
   for (int64_t e = 0; e < experts; ++e) {
     shares[e] = total == 0 ? W(0) : static_cast<W>(static_cast<double>(counts[e]) / total);
+  }
+}
+
+/// The same for each sequence: [S,E].
+template <class W>
+void fill_all_shares(const float* counts, int64_t sequences, int64_t experts, W* shares) {
+  for (int64_t s = 0; s < sequences; ++s) {
+    fill_shares(counts + s * experts, experts, shares + s * experts);
   }
 }
 
@@ -62,8 +71,13 @@ Balance<W> balance_of(bool sigmoid, const RowExp<W>& row, const W* logits, const
 
 /// Scratch: the shares, then two numbers per token.
 template <class W>
-size_t shares_bytes(int64_t experts) {
-  return align_scratch(static_cast<size_t>(experts) * sizeof(W));
+size_t shares_bytes(int64_t shares) {
+  return align_scratch(static_cast<size_t>(shares) * sizeof(W));
+}
+
+int64_t num_sequences(const OpSpec& spec) {
+  const Shape& counts = spec.operands[1].shape;
+  return counts.rank() == 2 ? counts[0] : 1;
 }
 
 template <class W>
@@ -71,6 +85,7 @@ CpuKernel losses_kernel(const OpSpec& spec) {
   const auto attributes = attributes_of<RouterLossAttributes>(spec);
   const int64_t rows = spec.operands[0].shape[0];
   const int64_t experts = spec.operands[0].shape[1];
+  const int64_t sequences = num_sequences(spec);
   const auto run = [=](const KernelArgs& args) {
     W* const losses = args.data<W>(3);
     if (!attributes.adds) {
@@ -79,13 +94,15 @@ CpuKernel losses_kernel(const OpSpec& spec) {
     }
     const LossOperands<W> o(args);
     W* const shares = reinterpret_cast<W*>(args.scratch.data());
-    W* const of_tokens = reinterpret_cast<W*>(args.scratch.data() + shares_bytes<W>(experts));
-    fill_shares(o.counts, experts, shares);
+    W* const of_tokens =
+        reinterpret_cast<W*>(args.scratch.data() + shares_bytes<W>(sequences * experts));
+    fill_all_shares(o.counts, sequences, experts, shares);
     run_pieces(args.workers, rows, row_grain(experts), [&](int, int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
         const W* const logits = o.logits + t * experts;
         const RowExp<W> row(logits, experts);
-        of_tokens[2 * t] = balance_of(attributes.sigmoid, row, logits, shares, experts).loss;
+        const W* const own = shares + attributes.rows.of(t) * experts;
+        of_tokens[2 * t] = balance_of(attributes.sigmoid, row, logits, own, experts).loss;
         of_tokens[2 * t + 1] = row.log_sum() * row.log_sum();
       }
     });
@@ -98,8 +115,8 @@ CpuKernel losses_kernel(const OpSpec& spec) {
     losses[1] = static_cast<W>(scale * attributes.z * sums[1]);
   };
   return {.run = run,
-          .scratch_bytes =
-              shares_bytes<W>(experts) + align_scratch(static_cast<size_t>(2 * rows) * sizeof(W))};
+          .scratch_bytes = shares_bytes<W>(sequences * experts) +
+                           align_scratch(static_cast<size_t>(2 * rows) * sizeof(W))};
 }
 
 /// The factors of the gradients of one token.
@@ -128,6 +145,7 @@ CpuKernel losses_backward_kernel(const OpSpec& spec) {
   const auto attributes = attributes_of<RouterLossAttributes>(spec);
   const int64_t rows = spec.operands[0].shape[0];
   const int64_t experts = spec.operands[0].shape[1];
+  const int64_t sequences = num_sequences(spec);
   const auto run = [=](const KernelArgs& args) {
     W* const d_logits = args.data<W>(3);
     if (!attributes.adds) {
@@ -136,18 +154,19 @@ CpuKernel losses_backward_kernel(const OpSpec& spec) {
     }
     const LossOperands<W> o(args);
     W* const shares = reinterpret_cast<W*>(args.scratch.data());
-    fill_shares(o.counts, experts, shares);
+    fill_all_shares(o.counts, sequences, experts, shares);
     const W scale = *o.loss_scale;
     const LossFactors<W> factors{scale * W(attributes.balance * static_cast<double>(experts)),
                                  scale * W(attributes.z)};
     run_pieces(args.workers, rows, row_grain(experts), [&](int, int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
-        losses_backward_token(attributes.sigmoid, factors, o.logits + t * experts, shares, experts,
+        losses_backward_token(attributes.sigmoid, factors, o.logits + t * experts,
+                              shares + attributes.rows.of(t) * experts, experts,
                               d_logits + t * experts);
       }
     });
   };
-  return {.run = run, .scratch_bytes = shares_bytes<W>(experts)};
+  return {.run = run, .scratch_bytes = shares_bytes<W>(sequences * experts)};
 }
 
 }  // namespace

@@ -98,6 +98,7 @@ CudaKernel make_cuda_router_linear_wgrad(const OpSpec& spec, CudaContext& contex
 CudaKernel make_cuda_route(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_route_backward(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_count_choices(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_count_by_sequence(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_router_losses(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_router_losses_backward(const OpSpec& spec, CudaContext& context);
 

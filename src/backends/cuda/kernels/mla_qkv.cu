@@ -159,7 +159,8 @@ MlaAttributes checked_attributes(const OpSpec& spec) {
 CudaKernel make_cuda_mla_qkv(const OpSpec& spec, CudaContext& /*context*/) {
   const MlaAttributes a = checked_attributes(spec);
   const unsigned rows = grid_of(spec.operands[0].shape[0]);
-  const HalfTurns turns = half_turns_of(a.rotated, a.theta, false);
+  const HalfTurns turns =
+      half_turns_of({.rotated = a.rotated, .theta = a.theta, .scaling = a.scaling});
   return dispatch_cuda_dtype(spec, 0, [=]<class T>() -> CudaKernel {
     return {.launch = [=](const CudaKernelArgs& args) {
       mla_qkv_kernel<<<rows, kThreads, 0, args.stream>>>(args_of<T>(a, args, 0, 3), turns);
@@ -171,7 +172,8 @@ CudaKernel make_cuda_mla_qkv(const OpSpec& spec, CudaContext& /*context*/) {
 CudaKernel make_cuda_mla_qkv_backward(const OpSpec& spec, CudaContext& /*context*/) {
   const MlaAttributes a = checked_attributes(spec);
   const unsigned rows = grid_of(spec.operands[0].shape[0]);
-  const HalfTurns turns = half_turns_of(a.rotated, a.theta, true);
+  const HalfTurns turns = half_turns_of(
+      {.rotated = a.rotated, .theta = a.theta, .scaling = a.scaling, .inverse = true});
   return dispatch_cuda_dtype(spec, 0, [=]<class T>() -> CudaKernel {
     return {.launch = [=](const CudaKernelArgs& args) {
       mla_qkv_backward_kernel<<<rows, kThreads, 0, args.stream>>>(args_of<T>(a, args, 1, 0), turns);

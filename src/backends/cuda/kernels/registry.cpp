@@ -96,6 +96,7 @@ constexpr std::array kKernels = {
     KernelEntry{"route", make_cuda_route},
     KernelEntry{"route_backward", make_cuda_route_backward},
     KernelEntry{"count_choices", make_cuda_count_choices},
+    KernelEntry{"count_by_sequence", make_cuda_count_by_sequence},
     KernelEntry{"router_losses", make_cuda_router_losses},
     KernelEntry{"router_losses_backward", make_cuda_router_losses_backward},
     KernelEntry{"head_norm", make_cuda_head_norm},

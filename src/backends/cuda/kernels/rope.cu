@@ -112,7 +112,10 @@ CudaKernel make_cuda_rope(const OpSpec& spec, CudaContext& /*context*/) {
   check(attributes.head_size <= 2 * kMaxPairs,
         "op rope: a head of {} elements; its kernel takes up to {}", attributes.head_size,
         2 * kMaxPairs);
-  const HalfTurns turns = half_turns_of(attributes.head_size, attributes.theta, attributes.inverse);
+  const HalfTurns turns = half_turns_of({.rotated = attributes.head_size,
+                                         .theta = attributes.theta,
+                                         .scaling = attributes.scaling,
+                                         .inverse = attributes.inverse});
   return dispatch_cuda_dtype(spec, 0, [&]<class T>() -> CudaKernel {
     RopeArgs<T> shape;
     shape.sequence = attributes.sequence;

@@ -309,6 +309,35 @@ __global__ void __launch_bounds__(kCountThreads) count_choices_kernel(CountArgs 
   }
 }
 
+struct SequenceCountArgs {
+  const int32_t* chosen = nullptr;  // [T,K]
+  float* counts = nullptr;          // [S,E]
+  int64_t tokens = 0;
+  int64_t per_token = 0;
+  int experts = 0;
+  SequenceRows rows;
+};
+
+/// One block per sequence, which may have no token here; integer counts as above.
+__global__ void __launch_bounds__(kCountThreads) count_by_sequence_kernel(SequenceCountArgs args) {
+  __shared__ int counts[kMaxRouterExperts];
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int e = thread; e < args.experts; e += kCountThreads) {
+    counts[e] = 0;
+  }
+  __syncthreads();
+  const int64_t at = int64_t{blockIdx.x} * args.rows.sequence - args.rows.first;
+  const int64_t begin = max(at, int64_t{0});
+  const int64_t end = min(at + args.rows.sequence, args.tokens);
+  for (int64_t i = begin * args.per_token + thread; i < end * args.per_token; i += kCountThreads) {
+    atomicAdd(&counts[args.chosen[i]], 1);
+  }
+  __syncthreads();
+  for (int e = thread; e < args.experts; e += kCountThreads) {
+    args.counts[int64_t{blockIdx.x} * args.experts + e] = static_cast<float>(counts[e]);
+  }
+}
+
 }  // namespace
 
 CudaKernel make_cuda_route(const OpSpec& spec, CudaContext& /*context*/) {
@@ -387,6 +416,24 @@ CudaKernel make_cuda_count_choices(const OpSpec& spec, CudaContext& /*context*/)
     o.chosen = args.data<const int32_t>(0);
     o.d_bias = args.data<float>(1);
     count_choices_kernel<<<1, kCountThreads, 0, args.stream>>>(o);
+    BRAID_CUDA_CHECK(cudaGetLastError());
+  }};
+}
+
+CudaKernel make_cuda_count_by_sequence(const OpSpec& spec, CudaContext& /*context*/) {
+  const Shape& chosen = spec.operands[0].shape;
+  const Shape& counts = spec.operands[1].shape;
+  check_sizes(spec, counts[1], chosen[1]);
+  SequenceCountArgs shape;
+  shape.tokens = chosen[0];
+  shape.per_token = chosen[1];
+  shape.experts = static_cast<int>(counts[1]);
+  shape.rows = attributes_of<SequenceRows>(spec);
+  return {.launch = [shape, sequences = counts[0]](const CudaKernelArgs& args) {
+    SequenceCountArgs o = shape;
+    o.chosen = args.data<const int32_t>(0);
+    o.counts = args.data<float>(1);
+    count_by_sequence_kernel<<<grid_of(sequences), kCountThreads, 0, args.stream>>>(o);
     BRAID_CUDA_CHECK(cudaGetLastError());
   }};
 }

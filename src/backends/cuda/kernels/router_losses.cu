@@ -6,7 +6,8 @@
 #include "ops/attributes.h"
 #include "ops/router.h"
 
-// One warp per token at a time. Every block first divides the counts by their sum, for its tokens.
+// One warp per token at a time. Every block first divides the counts by their sum, for its tokens;
+// with counts of sequences, again for each sequence that it has tokens of.
 // The losses of a block's tokens are added in double, in an order that depends on the shape only,
 // and a second kernel adds those of the blocks: bitwise repeatable on any device.
 namespace braid {
@@ -19,27 +20,48 @@ constexpr int kNumLosses = 2;
 
 struct RouterLossArgs {
   const float* logits = nullptr;      // f32 [T,E]
-  const float* counts = nullptr;      // f32 [E]
+  const float* counts = nullptr;      // f32 [E] or [S,E]
   const float* loss_scale = nullptr;  // f32 [1]
   float* d_logits = nullptr;          // f32 [T,E], of the backward
   double* partials = nullptr;         // f64 [blocks,2], of the forward
   int64_t tokens = 0;
+  SequenceRows rows;
   int experts = 0;
   bool sigmoid = false;
   float balance = 0;  // times the number of experts
   float z = 0;
 };
 
-/// The share of rows of each expert, in `shares` [E]; 0 if there are none.
-__device__ void fill_shares(const RouterLossArgs& args, float* shares) {
+/// Tokens of one block that are of one sequence.
+struct TokenRun {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t sequence = 0;
+};
+
+/// From `begin` on.
+__device__ TokenRun token_run(const RouterLossArgs& args, int64_t begin, int64_t end_of_block) {
+  if (args.rows.sequence == 0) {
+    return {begin, end_of_block, 0};
+  }
+  const int64_t sequence = (args.rows.first + begin) / args.rows.sequence;
+  const int64_t end = (sequence + 1) * args.rows.sequence - args.rows.first;
+  return {begin, min(end, end_of_block), sequence};
+}
+
+/// The share of rows of each expert in a sequence, in `shares` [E]; 0 if there are none. All
+/// threads of the block call it.
+__device__ void fill_shares(const RouterLossArgs& args, int64_t sequence, float* shares) {
+  const float* const counts = args.counts + sequence * args.experts;
+  __syncthreads();  // shares of the sequence before have been read
   __shared__ double sums[kWarpSize];
   double total = 0;
   for (int e = static_cast<int>(threadIdx.x); e < args.experts; e += kThreads) {
-    total += static_cast<double>(args.counts[e]);
+    total += static_cast<double>(counts[e]);
   }
   total = block_sum(total, sums);
   for (int e = static_cast<int>(threadIdx.x); e < args.experts; e += kThreads) {
-    shares[e] = total == 0 ? 0.0f : static_cast<float>(static_cast<double>(args.counts[e]) / total);
+    shares[e] = total == 0 ? 0.0f : static_cast<float>(static_cast<double>(counts[e]) / total);
   }
   __syncthreads();
 }
@@ -72,16 +94,19 @@ template <int kPerLane>
 __global__ void __launch_bounds__(kThreads) router_losses_kernel(RouterLossArgs args) {
   extern __shared__ float shares[];
   __shared__ double sums[kNumLosses][kWarpSize];
-  fill_shares(args, shares);
   const int64_t begin = int64_t{blockIdx.x} * kTokensPerBlock;
   const int64_t end = min(args.tokens, begin + kTokensPerBlock);
   double losses[kNumLosses] = {0, 0};  // all lanes of a warp have the same
-  for (int64_t t = begin + threadIdx.x / kWarpSize; t < end; t += kWarps) {
-    const TokenLogits<kPerLane> token(args.logits + t * args.experts, args.experts);
-    const RowExp row = token.row_exp();
-    const float lse = row.log_sum();
-    losses[0] += static_cast<double>(balance_of(token, row, args.sigmoid, shares).loss);
-    losses[1] += static_cast<double>(lse * lse);
+  for (TokenRun run = token_run(args, begin, end); run.begin < end;
+       run = token_run(args, run.end, end)) {
+    fill_shares(args, run.sequence, shares);
+    for (int64_t t = run.begin + threadIdx.x / kWarpSize; t < run.end; t += kWarps) {
+      const TokenLogits<kPerLane> token(args.logits + t * args.experts, args.experts);
+      const RowExp row = token.row_exp();
+      const float lse = row.log_sum();
+      losses[0] += static_cast<double>(balance_of(token, row, args.sigmoid, shares).loss);
+      losses[1] += static_cast<double>(lse * lse);
+    }
   }
   const bool is_first_lane = threadIdx.x % kWarpSize == 0;
 #pragma unroll
@@ -118,27 +143,35 @@ __global__ void __launch_bounds__(kThreads) loss_sum_kernel(LossSumArgs args) {
 }
 
 template <int kPerLane>
-__global__ void __launch_bounds__(kThreads) router_losses_backward_kernel(RouterLossArgs args) {
-  extern __shared__ float shares[];
-  fill_shares(args, shares);
+__device__ void losses_backward_token(const RouterLossArgs& args, int64_t t, const float* shares) {
   const float balance_factor = *args.loss_scale * args.balance;
   const float z_factor = *args.loss_scale * args.z;
+  const TokenLogits<kPerLane> token(args.logits + t * args.experts, args.experts);
+  const RowExp row = token.row_exp();
+  const Balance balance = balance_of(token, row, args.sigmoid, shares);
+  const float z_slope = z_factor == 0.0f ? 0.0f : 2.0f * z_factor * row.log_sum();
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    if (token.has(i)) {
+      const float p = row.softmax(token.logits[i]);
+      const float s = args.sigmoid ? sigmoid(token.logits[i]) : p;
+      const float slope = args.sigmoid ? s * (1.0f - s) / balance.score_sum : p;
+      args.d_logits[t * args.experts + token.expert(i)] =
+          balance_factor * slope * (shares[token.expert(i)] - balance.loss) + z_slope * p;
+    }
+  }
+}
+
+template <int kPerLane>
+__global__ void __launch_bounds__(kThreads) router_losses_backward_kernel(RouterLossArgs args) {
+  extern __shared__ float shares[];
   const int64_t begin = int64_t{blockIdx.x} * kTokensPerBlock;
   const int64_t end = min(args.tokens, begin + kTokensPerBlock);
-  for (int64_t t = begin + threadIdx.x / kWarpSize; t < end; t += kWarps) {
-    const TokenLogits<kPerLane> token(args.logits + t * args.experts, args.experts);
-    const RowExp row = token.row_exp();
-    const Balance balance = balance_of(token, row, args.sigmoid, shares);
-    const float z_slope = z_factor == 0.0f ? 0.0f : 2.0f * z_factor * row.log_sum();
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      if (token.has(i)) {
-        const float p = row.softmax(token.logits[i]);
-        const float s = args.sigmoid ? sigmoid(token.logits[i]) : p;
-        const float slope = args.sigmoid ? s * (1.0f - s) / balance.score_sum : p;
-        args.d_logits[t * args.experts + token.expert(i)] =
-            balance_factor * slope * (shares[token.expert(i)] - balance.loss) + z_slope * p;
-      }
+  for (TokenRun run = token_run(args, begin, end); run.begin < end;
+       run = token_run(args, run.end, end)) {
+    fill_shares(args, run.sequence, shares);
+    for (int64_t t = run.begin + threadIdx.x / kWarpSize; t < run.end; t += kWarps) {
+      losses_backward_token<kPerLane>(args, t, shares);
     }
   }
 }
@@ -149,6 +182,7 @@ RouterLossArgs loss_args(const OpSpec& spec, const RouterLossAttributes& attribu
         spec.op, logits[1], kMaxRouterExperts);
   RouterLossArgs args;
   args.tokens = logits[0];
+  args.rows = attributes.rows;
   args.experts = static_cast<int>(logits[1]);
   args.sigmoid = attributes.sigmoid;
   args.balance = static_cast<float>(attributes.balance * static_cast<double>(logits[1]));

@@ -120,7 +120,8 @@ ValueId forward(BlockBuilder& builder, ValueId x) {
                 .head_size = spec.head_size,
                 .sequence = builder.local_sequence(),
                 .theta = spec.rope_theta,
-                .positions = builder.positions()},
+                .positions = builder.positions(),
+                .scaling = spec.rope_scaling},
                "attention.rope");
   }
   const ValueId mixed = context_attention(builder.graph(), qkv,

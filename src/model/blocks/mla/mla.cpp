@@ -26,6 +26,11 @@ int64_t score_size(const ModelSpec& spec) {
   return spec.qk_nope_head_dim + spec.qk_rope_head_dim;
 }
 
+/// What scores of attention are multiplied by.
+double score_scale(const ModelSpec& spec) {
+  return rope_score_scale(spec.rope_scaling) / std::sqrt(static_cast<double>(score_size(spec)));
+}
+
 /// Attention has heads of one size: the smaller part of them ends in zeros.
 int64_t padded_size(const ModelSpec& spec) {
   return std::max(score_size(spec), spec.v_head_dim);
@@ -160,7 +165,8 @@ ValueId packed_heads(BlockBuilder& builder, ValueId x) {
                   .head_size = padded_size(spec),
                   .sequence = builder.local_sequence(),
                   .theta = spec.rope_theta,
-                  .positions = builder.positions()},
+                  .positions = builder.positions(),
+                  .scaling = spec.rope_scaling},
                  "mla.qkv");
 }
 
@@ -169,19 +175,18 @@ ValueId forward(BlockBuilder& builder, ValueId x) {
   const ContextShard& context = builder.context();
   const int64_t heads = heads_of_rank(spec, builder.tensor());
   const int64_t head_size = padded_size(spec);
-  const ValueId mixed =
-      context_attention(builder.graph(), packed_heads(builder, x),
-                        {.core = {.heads = heads,
-                                  .kv_heads = heads,
-                                  .head_size = head_size,
-                                  .sequence = builder.local_sequence(),
-                                  .scale = 1.0 / std::sqrt(static_cast<double>(score_size(spec)))},
-                         .inner = context.inner,
-                         .inner_runs = context.runs(builder.sequence()),
-                         .outer = context.outer(),
-                         .outer_index = context.outer_index(),
-                         .method = context.method},
-                        "mla.core");
+  const ValueId mixed = context_attention(builder.graph(), packed_heads(builder, x),
+                                          {.core = {.heads = heads,
+                                                    .kv_heads = heads,
+                                                    .head_size = head_size,
+                                                    .sequence = builder.local_sequence(),
+                                                    .scale = score_scale(spec)},
+                                           .inner = context.inner,
+                                           .inner_runs = context.runs(builder.sequence()),
+                                           .outer = context.outer(),
+                                           .outer_index = context.outer_index(),
+                                           .method = context.method},
+                                          "mla.core");
   const ValueId values = take_columns(
       builder.graph(), mixed,
       {.runs = heads, .width = head_size, .begin = 0, .size = spec.v_head_dim}, "mla.values");

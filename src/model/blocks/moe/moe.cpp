@@ -119,33 +119,66 @@ ForcedChoice forced_choice(const ModelSpec& spec, int32_t layer) {
 
 /// Loads count over all tokens of the microbatch's sequences, so that any number of ranks has the
 /// same losses.
-ValueId counts_of_all(BlockBuilder& builder, ValueId counts) {
+ValueId counts_of_all(BlockBuilder& builder, ValueId counts, std::string_view site) {
+  const auto sum = [&](std::string_view group, std::string_view ranks) {
+    counts = all_reduce(builder.graph(), counts, group, fmt::format("{}.{}", site, ranks));
+  };
   if (builder.tensor().splits_rows()) {
-    counts = all_reduce(builder.graph(), counts, kTensorGroup, "moe.counts.tensor");
+    sum(kTensorGroup, "tensor");
   }
   const ContextShard& context = builder.context();
   if (context.inner > 1) {
-    counts = all_reduce(builder.graph(), counts, "context.inner", "moe.counts.inner");
+    sum("context.inner", "inner");
   }
   if (context.outer() > 1) {
-    counts = all_reduce(builder.graph(), counts, "context.outer", "moe.counts.outer");
+    sum("context.outer", "outer");
   }
   return counts;
 }
 
-void add_losses(BlockBuilder& builder, ValueId logits, ValueId counts) {
+/// The same for each sequence.
+ValueId sequence_counts(BlockBuilder& builder, ValueId experts, const SequenceRows& rows) {
+  constexpr std::string_view kSite = "moe.sequence_counts";
+  const SequenceCountSizes sizes{.sequences = builder.rows() / builder.local_sequence(),
+                                 .experts = builder.spec().experts};
+  return counts_of_all(builder, count_by_sequence(builder.graph(), experts, sizes, rows, kSite),
+                       kSite);
+}
+
+/// The sequences of this rank's rows, which tensor ranks may share.
+SequenceRows sequence_rows(const BlockBuilder& builder, int64_t rows) {
+  const TensorShard& tensor = builder.tensor();
+  return {.sequence = builder.local_sequence(),
+          .first = tensor.splits_rows() ? tensor.index * rows : 0};
+}
+
+/// What losses are made of: the logits, the choice, and its number of rows of each expert.
+struct Routing {
+  ValueId logits;
+  ValueId experts;
+  ValueId counts;
+};
+
+void add_losses(BlockBuilder& builder, const Routing& routing) {
   const RouterLosses& losses = builder.router_losses();
-  if (losses.balance == 0 && losses.z == 0) {
-    return;
-  }
+  const bool sigmoid = builder.spec().router.sigmoid;
   GraphBuilder& graph = builder.graph();
-  router_losses(
-      graph,
-      {.logits = logits,
-       .counts = counts_of_all(builder, counts),
-       .loss_scale = builder.loss_scale()},
-      {.balance = losses.balance, .z = losses.z, .sigmoid = builder.spec().router.sigmoid},
-      "moe.losses");
+  const auto add = [&](ValueId counts, const RouterLossAttributes& attributes,
+                       std::string_view site) {
+    router_losses(graph,
+                  {.logits = routing.logits, .counts = counts, .loss_scale = builder.loss_scale()},
+                  attributes, site);
+  };
+  if (losses.balance != 0 || losses.z != 0) {
+    add(counts_of_all(builder, routing.counts, "moe.counts"),
+        {.balance = losses.balance, .z = losses.z, .sigmoid = sigmoid}, "moe.losses");
+  }
+  if (losses.sequence_balance != 0) {
+    const SequenceRows rows = sequence_rows(builder, graph.value(routing.logits).shape[0]);
+    add(sequence_counts(builder, routing.experts, rows),
+        {.balance = losses.sequence_balance, .sigmoid = sigmoid, .rows = rows},
+        kSequenceLossesSite);
+  }
 }
 
 /// Rows of experts, one behind the other, and their weights, of all tokens whose experts this rank
@@ -201,7 +234,7 @@ ValueId routed(BlockBuilder& builder, ValueId x) {
                                    "moe.route", forced_choice(spec, graph.layer()));
   const ExpertRows rows = sort_rows(graph, choice.experts, spec.experts,
                                     builder.expert_tally("moe.rows", spec.experts), "moe.sort");
-  add_losses(builder, logits, rows.counts);
+  add_losses(builder, {.logits = logits, .experts = choice.experts, .counts = rows.counts});
   const Inputs inputs{.x = gather_rows(graph, x, rows, "moe.gather"),
                       .weights = sort_weights(graph, choice.weights, rows, "moe.weights"),
                       .offsets = rows.offsets};
@@ -249,18 +282,10 @@ BlockCost cost(const ModelSpec& spec, int64_t /*sequence*/) {
           .widest = std::max(per_token * std::max(width, 2 * ffn), 2 * shared_ffn)};
 }
 
-void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) {
-  if (naming == HfNaming::kGpt2) {
-    throw_config_error("model.pattern: such files have no block \"moe\"");
-  }
-  const bool is_mixtral = naming == HfNaming::kMixtral;
-  const std::string_view block = is_mixtral ? "block_sparse_moe" : "mlp";
+/// One tensor for each matrix of an expert.
+void add_separate_experts(HfTensorList& list, const ModelSpec& spec, bool is_mixtral,
+                          std::string_view block) {
   const int64_t ffn = spec.expert_ffn;
-  list.add_norm("post_attention_layernorm", spec, "moe_norm");
-  list.add(fmt::format("{}.gate.weight", block), {spec.experts, spec.width}, "moe.router.weight");
-  if (spec.router.bias) {
-    list.add("mlp.gate.e_score_correction_bias", {spec.experts}, "moe.router.bias");
-  }
   for (int64_t e = 0; e < spec.experts; ++e) {
     const std::string expert = fmt::format("{}.experts.{}", block, e);
     list.add(fmt::format("{}.{}.weight", expert, is_mixtral ? "w1" : "gate_proj"),
@@ -269,6 +294,38 @@ void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) 
              "moe.fc1.weight", 2 * ffn * e + 1, 2);
     list.add(fmt::format("{}.{}.weight", expert, is_mixtral ? "w2" : "down_proj"),
              {spec.width, ffn}, "moe.fc2.weight", spec.width * e);
+  }
+}
+
+/// One tensor for all experts; the gate's rows of each stand in front of the other ones.
+void add_fused_experts(HfTensorList& list, const ModelSpec& spec, std::string_view block) {
+  const int64_t ffn = spec.expert_ffn;
+  for (int64_t half = 0; half < 2 * spec.experts; ++half) {
+    list.add(fmt::format("{}.experts.gate_up_proj", block), {ffn, spec.width}, "moe.fc1.weight",
+             2 * ffn * (half / 2) + half % 2, 2);
+    list.set_whole({spec.experts, 2 * ffn, spec.width}, ffn * half);
+  }
+  list.add(fmt::format("{}.experts.down_proj", block), {spec.experts * spec.width, ffn},
+           "moe.fc2.weight");
+  list.set_whole({spec.experts, spec.width, ffn}, 0);
+}
+
+void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) {
+  if (naming == HfNaming::kGpt2) {
+    throw_config_error("model.pattern: such files have no block \"moe\"");
+  }
+  const bool is_fused = list.experts() == HfExperts::kFused;
+  const bool is_mixtral = naming == HfNaming::kMixtral && !is_fused;
+  const std::string_view block = is_mixtral ? "block_sparse_moe" : "mlp";
+  list.add_norm("post_attention_layernorm", spec, "moe_norm");
+  list.add(fmt::format("{}.gate.weight", block), {spec.experts, spec.width}, "moe.router.weight");
+  if (spec.router.bias) {
+    list.add("mlp.gate.e_score_correction_bias", {spec.experts}, "moe.router.bias");
+  }
+  if (is_fused) {
+    add_fused_experts(list, spec, block);
+  } else {
+    add_separate_experts(list, spec, is_mixtral, block);
   }
   if (spec.shared_ffn > 0) {
     const std::string_view shared =
