@@ -17,7 +17,6 @@ namespace {
 
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / kWarpSize;
-constexpr int kVectorsInFlight = 8;  // of a thread
 constexpr int kQuietNan = 0x7fc00000;
 
 template <class T>
@@ -86,29 +85,40 @@ __device__ void for_each_row(int32_t rows, int parts, const Visit& visit) {
   }
 }
 
-/// Copies a row, or writes zeros if there is none.
-template <bool kAligned, class T>
-__device__ void copy_row(T* to, const T* from, int64_t width) {
+/// Copies this lane's next vectors of a row, kInFlight at a time as long as there are as many. The
+/// loads of a group come before its stores, without a condition between them: a compiler that may
+/// join the conditions of a load and its store leaves one load in flight, at half the rate.
+template <int kInFlight, bool kAligned, class T>
+__device__ void copy_vectors(T* to, const T* from, int64_t width, int64_t& next) {
   constexpr int V = kVectorElems<T>;
   constexpr int64_t kStride = int64_t{kWarpSize} * V;
-  const int64_t lane = threadIdx.x % kWarpSize;
-  for (int64_t first = lane * V; first < width; first += kVectorsInFlight * kStride) {
-    DeviceVector<T, V> values[kVectorsInFlight];
+  for (; next + (kInFlight - 1) * kStride < width; next += kInFlight * kStride) {
+    DeviceVector<T, V> values[kInFlight];
 #pragma unroll
-    for (int u = 0; u < kVectorsInFlight; ++u) {
-      const int64_t c = first + u * kStride;
-      values[u] = DeviceVector<T, V>{};
-      if (c < width && from != nullptr) {
-        values[u] = load_vector<V, kAligned>(from + c, width - c);
-      }
+    for (int u = 0; u < kInFlight; ++u) {
+      const int64_t c = next + u * kStride;
+      values[u] = load_vector<V, kAligned>(from + c, width - c);
     }
 #pragma unroll
-    for (int u = 0; u < kVectorsInFlight; ++u) {
-      const int64_t c = first + u * kStride;
-      if (c < width) {
-        store_vector<kAligned>(to + c, values[u], width - c);
-      }
+    for (int u = 0; u < kInFlight; ++u) {
+      const int64_t c = next + u * kStride;
+      store_vector<kAligned>(to + c, values[u], width - c);
     }
+  }
+}
+
+template <bool kAligned, class T>
+__device__ void copy_row(T* to, const T* from, int64_t width) {
+  int64_t next = int64_t{threadIdx.x % kWarpSize} * kVectorElems<T>;
+  copy_vectors<8, kAligned>(to, from, width, next);
+  copy_vectors<4, kAligned>(to, from, width, next);
+  copy_vectors<1, kAligned>(to, from, width, next);
+}
+
+template <class T>
+__device__ void clear_row(T* to, int64_t width) {
+  for (int64_t c = threadIdx.x % kWarpSize; c < width; c += kWarpSize) {
+    to[c] = narrow<T>(0.0f);
   }
 }
 
@@ -179,10 +189,12 @@ __global__ void __launch_bounds__(kThreads)
     if (to >= args.room) {
       return;
     }
+    const bool has_weight = threadIdx.x % kWarpSize == 0 && args.y_weights != nullptr;
+    float weight = has_weight ? args.weights[source][from] : 0.0f;  // arrives while the row does
     copy_row<kAligned>(args.y + to * args.width, args.x[source] + from * args.width, args.width);
-    if (threadIdx.x % kWarpSize == 0 && args.y_weights != nullptr) {
+    if (has_weight) {
       const bool is_invalid = to == 0 && !args.drops && needed > args.room;
-      args.y_weights[to] = is_invalid ? __int_as_float(kQuietNan) : args.weights[source][from];
+      args.y_weights[to] = is_invalid ? __int_as_float(kQuietNan) : weight;
     }
   });
 }
@@ -226,10 +238,12 @@ __device__ void bring_back(const ExchangeArgs<T>& args, int32_t row, int expert,
   const int holder = expert / args.local_experts * args.copies;
   const bool fits = held < args.room;  // else it was dropped
   T* const to = args.y + row * args.width;
-  if (fits && args.copies > 1) {
+  if (!fits) {
+    clear_row(to, args.width);
+  } else if (args.copies > 1) {
     sum_row<kAligned>(args, to, holder, held);
   } else {
-    copy_row<kAligned>(to, fits ? args.x[holder] + held * args.width : nullptr, args.width);
+    copy_row<kAligned>(to, args.x[holder] + held * args.width, args.width);
   }
   if (threadIdx.x % kWarpSize == 0 && args.y_weights != nullptr) {
     args.y_weights[row] = fits ? sum_weights(args, holder, held) : 0.0f;
