@@ -157,6 +157,8 @@ RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
   run.fp8 = fp8_recipe(config.train);
   run.router_losses = router_losses(config, run.model);
   run.watch_experts = run.model.layers.has(kMoeBlock) && config.moe.watch > 0;
+  run.watch_room =
+      config.parallel.expert * config.parallel.expert_tensor > 1 && run.watch_experts;
   run.moments_dtype = choice<DType>(config.optimizer.moments_dtype);
   run.microbatch_sequences = microbatch_sequences(config);
   run.num_microbatches = num_microbatches(config);
