@@ -26,6 +26,7 @@
 #include "runtime/host_memory.h"
 #include "runtime/memory_check.h"
 #include "runtime/progress_bar.h"
+#include "runtime/room_needs.h"
 #include "sim/device_spec.h"
 #include "sim/measured_model.h"
 #include "state/state_map.h"
@@ -233,7 +234,7 @@ void add_plan_command(CLI::App& app, const Console& console) {
       text += describe_prediction(plan, *model);
     }
     const std::vector<MemoryUse> uses = memory_uses(plan, memory);
-    console.print(text + describe_uses(uses) +
+    console.print(text + describe_uses(uses) + describe_more_room(plan, memory) +
                   (gpu ? gpu->backend->describe_communication_needs(
                              plan_of_rank(plan, uses.front().rank.value()).programs)
                        : ""));
