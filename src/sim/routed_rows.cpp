@@ -13,7 +13,7 @@
 namespace braid {
 namespace {
 
-bool exchanges_rows(const OpSpec& spec) {
+bool is_row_exchange(const OpSpec& spec) {
   return communicates_as(spec, CommOp::kDispatchRows) ||
          communicates_as(spec, CommOp::kCombineRows);
 }
@@ -79,7 +79,7 @@ OpSpec with_rows(const OpSpec& spec, int64_t from, int64_t to) {
 RoutedRows::RoutedRows(const Program& program, double load) : load_(load) {
   check(load > 0, "a rank has {} times the rows of equal loads", load);
   for (const OpSpec& spec : program.specs.all()) {
-    if (exchanges_rows(spec)) {
+    if (is_row_exchange(spec)) {
       const ExchangedRows rows = exchanged_rows(spec);
       equal_rows_[rows.room] = std::min(rows.room, rows.owned * rows.copies);
     }
@@ -90,7 +90,7 @@ OpSpec RoutedRows::priced(const OpSpec& spec) const {
   if (equal_rows_.empty()) {
     return spec;
   }
-  if (exchanges_rows(spec)) {
+  if (is_row_exchange(spec)) {
     const OpSpec plain = without_tally(spec);
     const ExchangedRows rows = exchanged_rows(plain);
     const int64_t most = std::max<int64_t>(1, rows.room / rows.copies);
