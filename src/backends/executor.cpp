@@ -3,8 +3,13 @@
 #include <algorithm>
 
 #include "backends/element_hash.h"
+#include "base/errors.h"
 
 namespace braid {
+
+void Executor::replace_programs(std::vector<Program> /*programs*/, MemoryPlan /*plan*/) {
+  throw_internal_error("this executor keeps the programs that it was made with");
+}
 
 uint64_t Executor::hash(std::span<const BufferElems> parts) {
   constexpr int64_t kBlockBytes = 1 << 18;  // stays in a cache

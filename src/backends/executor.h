@@ -11,6 +11,7 @@
 #include "backends/host_block.h"
 #include "base/dtype.h"
 #include "ir/program.h"
+#include "memory/memory_plan.h"
 #include "trace/timeline.h"
 
 namespace braid {
@@ -33,7 +34,8 @@ struct BufferElems {
 ///  - an error in a task is thrown by the next `wait` as DeviceError naming rank, stream, task and
 ///    label. Tasks that depend on it do not run. All steps in flight are lost, and the executor can
 ///    then only be destroyed;
-///  - nothing is allocated on the device between construction and destruction.
+///  - nothing is allocated on the device between construction and destruction, except by
+///    `replace_programs`.
 ///
 /// All programs of an executor share persistent buffers by name (training and evaluation use the
 /// same weights). Not thread-safe: one thread drives one executor.
@@ -92,6 +94,13 @@ class Executor {
   /// their results are checked). The first one is an error of its task: "...: wrote NaN or infinity
   /// to element 5 of buffer x". Steps are slower and give the same bytes.
   virtual void set_finite_checks(bool enabled) = 0;
+
+  /// Replaces all programs and their plan, with no step in flight. Persistent buffers must be those
+  /// of the old programs, at the same places, and keep their contents; memory of steps is allocated
+  /// anew. Settings (checks, tracing) stay. An executor that cannot do this throws InternalError.
+  /// After any error it can only be destroyed; if memory cannot be allocated, that is a
+  /// DeviceError.
+  virtual void replace_programs(std::vector<Program> programs, MemoryPlan plan);
 
   /// Records the start and end of every task in the next steps.
   virtual void set_tracing(bool enabled) = 0;

@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
 #include "cli/plan_search.h"
+#include "cli/routing_arguments.h"
 #include "config/reference.h"
 #include "ir/text.h"
 #include "plan/describe_layout.h"
@@ -26,6 +27,7 @@
 #include "runtime/host_memory.h"
 #include "runtime/memory_check.h"
 #include "runtime/progress_bar.h"
+#include "runtime/room_needs.h"
 #include "sim/device_spec.h"
 #include "sim/measured_model.h"
 #include "state/state_map.h"
@@ -135,6 +137,7 @@ void add_plan_command(CLI::App& app, const Console& console) {
     std::string cost;
     std::string device_memory;
     PlanSearchArguments search;
+    RoutingArguments routing;
   };
   const auto arguments = std::make_shared<PlanArguments>();
   CLI::App* command = app.add_subcommand(
@@ -179,6 +182,10 @@ void add_plan_command(CLI::App& app, const Console& console) {
       "bench/gpu/cases/multi/llama-8b-zero3.toml --device-memory 80GiB\n  braid plan run.toml "
       "--search --cluster h200x64 --save-best best.toml");
   add_search_options(*command, arguments->search);
+  add_routing_options(*command, arguments->routing);
+  for (const char* const option : {"--routing-skew", "--routing-loads"}) {
+    command->get_option(option)->needs(cost);
+  }
   for (CLI::Option* const other : {program, dry_run, cost, rank, all_ranks}) {
     command->get_option("--search")->excludes(other);
   }
@@ -231,9 +238,12 @@ void add_plan_command(CLI::App& app, const Console& console) {
         describe_layout(run) + describe_ranks(plan) + describe_schedule(run, table_width(console));
     if (model) {
       text += describe_prediction(plan, *model);
+      if (const std::optional<RoutingLoads> loads = routing_loads(arguments->routing, run)) {
+        text += describe_skewed_prediction(plan, *model, *loads);
+      }
     }
     const std::vector<MemoryUse> uses = memory_uses(plan, memory);
-    console.print(text + describe_uses(uses) +
+    console.print(text + describe_uses(uses) + describe_more_room(plan, memory) +
                   (gpu ? gpu->backend->describe_communication_needs(
                              plan_of_rank(plan, uses.front().rank.value()).programs)
                        : ""));

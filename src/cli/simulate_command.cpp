@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
+#include "cli/routing_arguments.h"
 #include "cli/simulated_machine.h"
 #include "cli/validators.h"
 #include "config/reference.h"
@@ -23,6 +25,7 @@ namespace {
 struct SimulateArguments {
   ConfigArguments config;
   SimulatedMachine machine;
+  RoutingArguments routing;
   std::string trace;
   std::string report;
   std::vector<int> trace_ranks;
@@ -44,6 +47,10 @@ void run(const SimulateArguments& arguments, const Console& console) {
     write_file_atomically(arguments.save_config, to_toml(chosen.config));
   }
   const SimulatedRun simulated(chosen, *model, {.contention = !arguments.no_contention});
+  std::optional<SkewedStep> skewed;
+  if (const std::optional<RoutingLoads> loads = routing_loads(arguments.routing, chosen)) {
+    skewed = {.loads = *loads, .step_ns = simulated.step_ns_with_load(loads->busiest)};
+  }
   const std::vector<int> ranks =
       arguments.trace_ranks.empty() ? ranks_to_show(simulated) : arguments.trace_ranks;
   if (!arguments.trace.empty()) {
@@ -51,8 +58,11 @@ void run(const SimulateArguments& arguments, const Console& console) {
     write_chrome_trace(arguments.trace, {&timeline, 1});
   }
   std::string text = arguments.json
-                         ? simulation_json(simulated)
+                         ? simulation_json(simulated, skewed)
                          : describe_simulation(simulated) + describe_overlap(simulated, ranks);
+  if (skewed && !arguments.json) {
+    text += describe_skewed_step(chosen, skewed->loads, simulated.step_ns(), skewed->step_ns);
+  }
   if (!arguments.report.empty()) {
     const std::string page = write_simulated_report(arguments.report, simulated, ranks);
     text += arguments.json ? "" : "report    " + page + "\n";
@@ -68,6 +78,7 @@ void add_simulate_command(CLI::App& app, const Console& console) {
       "simulate", "Simulate a step of all ranks: tokens/s, MFU, bubble, exposed communication");
   add_config_arguments(*command, arguments->config);
   add_machine_options(*command, arguments->machine);
+  add_routing_options(*command, arguments->routing);
   command
       ->add_option("--ranks", arguments->machine.num_ranks,
                    "Simulate this many ranks instead of parallel.ranks: the data dimension and "

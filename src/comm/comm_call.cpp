@@ -34,7 +34,7 @@ void set_attributes(const OpSpec& spec, CommCall& call) {
   }
 }
 
-/// x, [weights,] offsets_of_all, y[, y_weights[, offsets]]
+/// x, [weights,] offsets_of_all, y[, y_weights[, offsets[, tally]]]
 void set_rows(const OpSpec& spec, std::span<std::byte* const> operands, CommCall& call) {
   const auto attributes = attributes_of<ExpertExchangeAttributes>(spec);
   const size_t y = attributes.has_weights ? 3 : 2;
@@ -57,6 +57,9 @@ void set_rows(const OpSpec& spec, std::span<std::byte* const> operands, CommCall
   }
   if (attributes.has_weights && call.op == CommOp::kDispatchRows) {
     rows.offsets = reinterpret_cast<int32_t*>(operands[y + 2]);
+  }
+  if (attributes.watch.watch) {
+    rows.tally = reinterpret_cast<int64_t*>(operands[y + 3]);
   }
 }
 

@@ -29,6 +29,7 @@ struct RowExchange {
   const std::byte* send_weights = nullptr;
   std::byte* recv_weights = nullptr;
   int32_t* offsets = nullptr;  ///< of dispatch_rows with weights
+  int64_t* tally = nullptr;    ///< [RoomTally::kSize]; null: rows are not counted
 };
 
 /// One rank's part in one communication: made once per task, run in every step.

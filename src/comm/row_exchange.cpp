@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <vector>
 
 #include "base/errors.h"
 #include "comm/reduce.h"
+#include "ops/expert_exchange.h"
 
 namespace braid {
 namespace {
+
+/// In all bytes: NaN in every floating-point type.
+constexpr int kNanByte = 0xFF;
 
 /// Consecutive rows of one expert that one member dispatches to another, or gets back from it.
 struct RowBlock {
@@ -123,15 +126,16 @@ class Exchange {
     }
   }
 
+  /// And counts the rows.
   void write_offsets() const {
-    const int64_t needed = map_.for_each_block(
+    const int64_t came = map_.for_each_block(
         member_, [&, end = int64_t{0}](int64_t, int64_t expert, const RowBlock& block) mutable {
           end += block.count;
           call_.rows.offsets[expert + 1] = static_cast<int32_t>(end);
         });
     call_.rows.offsets[0] = 0;
-    if (needed > map_.room() && !call_.rows.drops) {
-      write_nan();
+    if (call_.rows.tally != nullptr) {
+      add_to_tally(came, call_.rows.tally);
     }
   }
 
@@ -154,23 +158,23 @@ class Exchange {
                .count = block.count * payload.elems});
   }
 
-  static void fill_dropped(const Payload& payload, const RowBlock& block, int64_t all,
-                           std::byte* y) {
+  void fill_dropped(const Payload& payload, const RowBlock& block, int64_t all,
+                    std::byte* y) const {
     if (all > block.count) {
-      std::memset(y + (block.source_row + block.count) * payload.bytes(), 0,
+      std::memset(y + (block.source_row + block.count) * payload.bytes(),
+                  call_.rows.drops ? 0 : kNanByte,
                   static_cast<size_t>((all - block.count) * payload.bytes()));
     }
   }
 
-  /// Of the first weight.
-  void write_nan() const {
-    if (call_.rows.weight_dtype == DType::kF64) {
-      const double nan = std::numeric_limits<double>::quiet_NaN();
-      std::memcpy(call_.rows.recv_weights, &nan, sizeof(nan));
-    } else {
-      const float nan = std::numeric_limits<float>::quiet_NaN();
-      std::memcpy(call_.rows.recv_weights, &nan, sizeof(nan));
+  void add_to_tally(int64_t came, int64_t* tally) const {
+    if (member_ % map_.copies() == 0) {
+      tally[RoomTally::kRows] += came;
+      tally[RoomTally::kDropped] += std::max<int64_t>(came - map_.room(), 0);
     }
+    tally[RoomTally::kMost] = std::max(tally[RoomTally::kMost], came);
+    tally[RoomTally::kRoom] = map_.room();
+    tally[RoomTally::kEqual] = call_.rows.send_rows * map_.copies();
   }
 
   const CommCall& call_;

@@ -50,7 +50,7 @@ enum class Fp8Choice : uint8_t { kOff, kTensor, kBlock, kMxfp8 };
 enum class Fp8SumsChoice : uint8_t { kIdeal, kHopper };
 
 /// moe.on_overflow.
-enum class OverflowChoice : uint8_t { kError, kDrop };
+enum class OverflowChoice : uint8_t { kRerun, kError, kDrop };
 
 /// model.router_scores.
 enum class RouterScores : uint8_t { kSoftmax, kSigmoid };
@@ -133,8 +133,10 @@ inline constexpr auto kChoices<Fp8SumsChoice> = Choices<Fp8SumsChoice, 2>{
     {{"ideal", Fp8SumsChoice::kIdeal}, {"hopper", Fp8SumsChoice::kHopper}}};
 
 template <>
-inline constexpr auto kChoices<OverflowChoice> = Choices<OverflowChoice, 2>{
-    {{"error", OverflowChoice::kError}, {"drop", OverflowChoice::kDrop}}};
+inline constexpr auto kChoices<OverflowChoice> =
+    Choices<OverflowChoice, 3>{{{"rerun", OverflowChoice::kRerun},
+                                {"error", OverflowChoice::kError},
+                                {"drop", OverflowChoice::kDrop}}};
 
 template <>
 inline constexpr auto kChoices<RopeType> = kRopeTypes;

@@ -128,7 +128,7 @@ struct MoeConfig {
   double sequence_balance_loss = 0.0;
   double z_loss = 0.0;
   double capacity = 0.0;
-  std::string on_overflow = "error";
+  std::string on_overflow = "rerun";
   int64_t watch = 10;
   int64_t watch_counts = 500;
   bool force_balance = false;

@@ -47,9 +47,14 @@ ValueId BlockBuilder::loss_scale() {
 }
 
 std::optional<ValueId> BlockBuilder::expert_tally(std::string_view name, int64_t elems) {
-  if (!options_.watch_experts) {
-    return std::nullopt;
-  }
+  return options_.watch_experts ? std::optional(tally(name, elems)) : std::nullopt;
+}
+
+std::optional<ValueId> BlockBuilder::room_tally(std::string_view name, int64_t elems) {
+  return options_.watch_room ? std::optional(tally(name, elems)) : std::nullopt;
+}
+
+ValueId BlockBuilder::tally(std::string_view name, int64_t elems) {
   return builder_.add_value({.name = builder_.scoped(name),
                              .dtype = DType::kI64,
                              .shape = {elems},

@@ -26,6 +26,8 @@ class BlockBuilder {
   const RouterLosses& router_losses() const { return options_.router_losses; }
   /// A tally "<scope>.<name>" i64 [elems] of the step; nothing if rows of experts are not counted.
   std::optional<ValueId> expert_tally(std::string_view name, int64_t elems);
+  /// The same; nothing if rows are not counted that come to a rank.
+  std::optional<ValueId> room_tally(std::string_view name, int64_t elems);
   DType dtype() const { return options_.dtype; }
   GraphBuilder& graph() { return builder_; }
 
@@ -58,6 +60,8 @@ class BlockBuilder {
   std::optional<ValueId> bias(std::string_view site);
 
  private:
+  ValueId tally(std::string_view name, int64_t elems);
+
   const ModelSpec& spec_;
   const ForwardOptions& options_;
   GraphBuilder builder_;

@@ -31,6 +31,17 @@ int64_t expert_room(const ModelSpec& spec, const ExpertShard& experts, int64_t t
   return std::clamp<int64_t>(std::llround(std::ceil(equal * experts.capacity)), 1, all);
 }
 
+double full_capacity(const ModelSpec& spec, const ExpertShard& experts) {
+  const int64_t most_of_token = std::min(spec.experts_per_token, spec.experts / experts.size);
+  return static_cast<double>(experts.size * most_of_token) /
+         static_cast<double>(spec.experts_per_token);
+}
+
+bool may_overflow(const ModelSpec& spec, const ExpertShard& experts) {
+  return experts.is_split() && experts.capacity > 0 &&
+         experts.capacity < full_capacity(spec, experts);
+}
+
 void check_expert_parallel(const ModelSpec& spec, const ExpertShard& experts) {
   if (!experts.is_split()) {
     return;

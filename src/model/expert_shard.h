@@ -29,6 +29,12 @@ inline constexpr std::string_view kExpertExchangeGroup = "expert.exchange";
 /// Rows for which each rank has room if ranks have `tokens` tokens each.
 int64_t expert_room(const ModelSpec& spec, const ExpertShard& experts, int64_t tokens);
 
+/// The least ExpertShard::capacity with room for all rows that can come.
+double full_capacity(const ModelSpec& spec, const ExpertShard& experts);
+
+/// Whether more rows can come than a rank has room for.
+bool may_overflow(const ModelSpec& spec, const ExpertShard& experts);
+
 /// Throws ConfigError naming the rule, the values and the nearest that fits: ranks must divide the
 /// experts, and expert tensor ranks the features of an expert.
 void check_expert_parallel(const ModelSpec& spec, const ExpertShard& experts);

@@ -42,6 +42,7 @@ struct ForwardOptions {
   ExpertShard experts;
   RouterLosses router_losses;       ///< a stage with experts then needs the input "loss_scale", too
   bool watch_experts = false;       ///< counts the rows of each expert (ops/expert_rows.h)
+  bool watch_room = false;          ///< counts the rows that come to a rank (RoomTally)
   std::optional<StageSlice> stage;  ///< nothing: the whole model
 };
 

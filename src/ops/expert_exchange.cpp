@@ -54,17 +54,25 @@ void check_dispatch_rows(const OpSpec& spec) {
   OperandChecker operands(spec);
   const auto attributes = checked_attributes(spec, operands);
   check_rows(spec, operands, attributes);
+  operands.require(attributes.has_weights || !attributes.watch.watch,
+                   "rows without weights are not counted");
   if (attributes.has_weights) {
     const int64_t local = local_experts(spec, attributes);
     operands.require(local > 0, "members must hold equal numbers of experts");
     operands.expect("offsets", Access::kWrite, DType::kI32, {local + 1});
+  }
+  if (attributes.watch.watch) {
+    const OperandSpec tally = tally_spec(RoomTally::kSize);
+    operands.expect("tally", tally.access, tally.dtype, tally.shape);
   }
   operands.done();
 }
 
 void check_combine_rows(const OpSpec& spec) {
   OperandChecker operands(spec);
-  check_rows(spec, operands, checked_attributes(spec, operands));
+  const auto attributes = checked_attributes(spec, operands);
+  operands.require(!attributes.watch.watch, "only dispatch_rows counts rows");
+  check_rows(spec, operands, attributes);
   operands.done();
 }
 
@@ -104,7 +112,7 @@ void dispatch_rows_backward(BackwardBuilder& builder, const Node& node) {
   const ValueId weights = node.operands[1];
   const ValueId dx = builder.new_grad(x);
   const ValueId dw = builder.new_grad(weights);
-  builder.add_node(node, "combine_rows", node.spec.attributes,
+  builder.add_node(node, "combine_rows", without_tally(node.spec).attributes,
                    std::array{Operand{*dy}, Operand{*d_weights}, Operand{node.operands[2]},
                               Operand{dx, Access::kWrite}, Operand{dw, Access::kWrite}},
                    Phase::kComm);
@@ -138,12 +146,13 @@ IntegerNeed offsets_of_all_needs(const OpSpec& spec, size_t operand) {
 }
 
 std::vector<Attribute> attributes_of_group(GraphBuilder& builder, const ExpertGroup& group,
-                                           bool has_weights) {
+                                           bool has_weights, bool watch) {
   return to_attributes(ExpertExchangeAttributes{.group = builder.group(group.name),
                                                 .experts = group.experts,
                                                 .copies = group.copies,
                                                 .has_weights = has_weights,
-                                                .drops = group.drops});
+                                                .drops = group.drops,
+                                                .watch = {watch}});
 }
 
 }  // namespace
@@ -162,6 +171,7 @@ const OpDefinition kDispatchRowsOp{
             .op = CommOp::kDispatchRows, .shape = CommShape::kRows, .waits_for_all = true},
     .dual = "combine_rows",
     .integers = offsets_of_all_needs,
+    .tally = TallyKind::kRowRoom,
 };
 
 const OpDefinition kCombineRowsOp{
@@ -185,7 +195,8 @@ bool exchanges_rows(const OpSpec& spec) {
 }
 
 DispatchedRows dispatch_rows(GraphBuilder& builder, const RowsToDispatch& rows,
-                             const ExpertGroup& group, std::string_view site) {
+                             const ExpertGroup& group, std::optional<ValueId> tally,
+                             std::string_view site) {
   const Value x = builder.value(rows.x);
   Shape received = x.shape;
   received[0] = group.max_rows;
@@ -196,12 +207,17 @@ DispatchedRows dispatch_rows(GraphBuilder& builder, const RowsToDispatch& rows,
       .x = add("", x.dtype, received),
       .weights = add(".weights", builder.value(rows.weights).dtype, {group.max_rows}),
       .offsets = add(".offsets", DType::kI32, {group.local_experts() + 1})};
-  builder.add_node(
-      "dispatch_rows", attributes_of_group(builder, group, true),
-      std::array{Operand{rows.x}, Operand{rows.weights}, Operand{rows.offsets_of_all},
-                 Operand{result.x, Access::kWrite}, Operand{result.weights, Access::kWrite},
-                 Operand{result.offsets, Access::kWrite}},
-      site);
+  std::vector<Operand> operands = {Operand{rows.x},
+                                   Operand{rows.weights},
+                                   Operand{rows.offsets_of_all},
+                                   Operand{result.x, Access::kWrite},
+                                   Operand{result.weights, Access::kWrite},
+                                   Operand{result.offsets, Access::kWrite}};
+  if (tally) {
+    operands.push_back({*tally, Access::kReadWrite});
+  }
+  builder.add_node("dispatch_rows", attributes_of_group(builder, group, true, tally.has_value()),
+                   operands, site);
   return result;
 }
 
@@ -210,7 +226,7 @@ ValueId combine_rows(GraphBuilder& builder, ValueId x, ValueId offsets_of_all, i
   Value y = builder.value(x);
   y.shape[0] = num_rows;
   const ValueId result = builder.add_activation(site, y.dtype, y.shape);
-  builder.add_node("combine_rows", attributes_of_group(builder, group, false),
+  builder.add_node("combine_rows", attributes_of_group(builder, group, false, /*watch=*/false),
                    std::array{Operand{x}, Operand{offsets_of_all}, Operand{result, Access::kWrite}},
                    site);
   return result;

@@ -4,8 +4,20 @@
 
 #include "ops/graph.h"
 #include "ops/op.h"
+#include "ops/tally.h"
 
 namespace braid {
+
+/// How many rows came to a rank, beside its room: the elements of a tally, i64 [5], to which
+/// dispatch_rows adds. `copies` members get the same rows; the first of them counts for the sums.
+struct RoomTally {
+  static constexpr int64_t kRows = 0;     ///< that came, with or without room; a sum
+  static constexpr int64_t kDropped = 1;  ///< of them without room; a sum
+  static constexpr int64_t kMost = 2;     ///< that came at once; a maximum
+  static constexpr int64_t kRoom = 3;     ///< B
+  static constexpr int64_t kEqual = 4;    ///< that come at once with equal loads of the ranks
+  static constexpr int64_t kSize = 5;
+};
 
 /// The exchange of rows between ranks that hold different experts. The P members of a group hold E
 /// experts: each L of them in a row, and `copies` = P L / E neighbours the same ones, of which each
@@ -14,9 +26,10 @@ namespace braid {
 /// all_gather.
 ///
 /// dispatch_rows: x [R,...], weights f32 [R], offsets_of_all -> y [B,...], y_weights f32 [B],
-/// offsets i32 [L+1]. Each row goes to all members with its expert. A member receives the rows of
-/// its first expert first; of an expert those of member 0 first, in their order: the order that one
-/// rank with the rows of all members would have. offsets are those of the received rows.
+/// offsets i32 [L+1], tally i64 [5] with `watch`. Each row goes to all members with its expert. A
+/// member receives the rows of its first expert first; of an expert those of member 0 first, in
+/// their order: the order that one rank with the rows of all members would have. offsets are those
+/// of the received rows.
 ///
 /// combine_rows: x [B,...], weights f32 [B], offsets_of_all -> y [R,...], y_weights f32 [R]. Each
 /// row goes back to where it came from, and is there the sum over `copies` members, in f32 in their
@@ -26,9 +39,9 @@ namespace braid {
 /// Rows and weights have one call. Without has_weights there are no weights, y_weights and offsets.
 ///
 /// A member has room for B rows. If more would come, those that do not fit are dropped: the offsets
-/// end at B, and combine_rows gives zeros for them. Unless `drops`, the weight of row 0 is then
-/// NaN, so that nobody takes the result for a valid one. Rows of y from the last offset on are not
-/// written.
+/// end at B, and combine_rows gives zeros for them. Unless `drops`, it gives NaN, so that nobody
+/// takes results of their tokens, or gradients, for valid ones. Rows of y from the last offset on
+/// are not written.
 ///
 /// Attributes are equal on all members; dtypes of rows are floating. Source: Lepikhin et al.,
 /// GShard, 2020.
@@ -38,12 +51,14 @@ struct ExpertExchangeAttributes {
   int64_t copies = 1;
   bool has_weights = true;
   bool drops = false;
+  WatchAttribute watch = {};  ///< of dispatch_rows with weights
   void fields(auto&& visit) {
     visit("group", group);
     visit("experts", experts);
     visit("copies", copies);
     visit("has_weights", has_weights);
     visit("drops", drops);
+    visit.optional(watch);
   }
 };
 
@@ -78,8 +93,10 @@ struct RowsToDispatch {
   ValueId offsets_of_all;
 };
 
+/// `tally`: i64 [RoomTally::kSize], a value of kind kTally; nothing: rows are not counted.
 DispatchedRows dispatch_rows(GraphBuilder& builder, const RowsToDispatch& rows,
-                             const ExpertGroup& group, std::string_view site);
+                             const ExpertGroup& group, std::optional<ValueId> tally,
+                             std::string_view site);
 /// [num_rows,C].
 ValueId combine_rows(GraphBuilder& builder, ValueId x, ValueId offsets_of_all, int64_t num_rows,
                      const ExpertGroup& group, std::string_view site);

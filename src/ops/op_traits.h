@@ -180,9 +180,10 @@ enum class TallyKind : uint8_t {
   kNone,
   kFp8Losses,   ///< what FP8 copies lose: Fp8Tally (ops/quantize.h)
   kExpertRows,  ///< the rows of each expert (ops/expert_rows.h)
+  kRowRoom,     ///< rows that came to a rank, and its room: RoomTally (ops/expert_exchange.h)
 };
 
-inline constexpr size_t kNumTallyKinds = 3;
+inline constexpr size_t kNumTallyKinds = 4;
 
 /// The kinds of communication; meanings in ops/collectives.h and ops/expert_exchange.h.
 enum class CommOp : uint8_t {

@@ -58,7 +58,8 @@ class TrainProgram {
                            .dtype = options.dtype,
                            .end = ForwardEnd::kLoss,
                            .router_losses = options.router_losses,
-                           .watch_experts = options.watch_experts},
+                           .watch_experts = options.watch_experts,
+                           .watch_room = options.watch_room},
                .num_microbatches = options.num_microbatches,
                .fp8 = options.fp8}) {
     check(!options.update_weights || options.dtype != DType::kF64,

@@ -32,6 +32,7 @@ struct TrainProgramOptions {
   std::optional<Fp8Recipe> fp8 = {};  ///< of products in layers; f32 or bf16 otherwise
   RouterLosses router_losses = {};
   bool watch_experts = false;  ///< counts the rows of each expert
+  bool watch_room = false;     ///< counts the rows of experts that come to a rank
   OptimizerOptions optimizer;
   /// False: the step ends with the reduced gradients and does not change the weights. Main grads
   /// are then persistent so that the host can read them.
@@ -50,9 +51,9 @@ struct TrainProgramOptions {
 /// bf16 moments (see ops/optimizer.h). After the step the host reads "losses" f32 [M] (summed over
 /// all ranks; their sum is the loss of the step), "grad_norm" f32 [1] and "grad_scale" f32 [1] (0:
 /// the step was skipped). They are the same on every rank. Two more are those of the rank alone,
-/// and plan/tallies.h says what is where in them: "tallies" i64 with Fp8Recipe::watch or
-/// `watch_experts`, and "router_losses" f32 [outputs, M, 2] with router losses, which are sums over
-/// microbatches and ranks like the loss of the step.
+/// and plan/tallies.h says what is where in them: "tallies" i64 with Fp8Recipe::watch,
+/// `watch_experts` or `watch_room`, and "router_losses" f32 [outputs, M, 2] with router losses,
+/// which are sums over microbatches and ranks like the loss of the step.
 Program build_train_program(const ModelSpec& model, const ParameterLayout& layout, const Mesh& mesh,
                             int rank, const TrainProgramOptions& options);
 

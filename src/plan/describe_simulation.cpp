@@ -201,23 +201,29 @@ std::string describe_simulation(const SimulatedRun& run) {
   return text + memory_line(run) + stage_table(run);
 }
 
-std::string simulation_json(const SimulatedRun& run) {
+std::string simulation_json(const SimulatedRun& run, const std::optional<SkewedStep>& skewed) {
   const int num_ranks = run.spec().mesh.num_ranks();
-  const Json json = {{"cost", run.model().description()},
-                     {"ranks", num_ranks},
-                     {"distinct_ranks", run.ranks().size()},
-                     {"simulated_tasks", run.result().times.size()},
-                     {"global_batch", run.spec().config.train.global_batch},
-                     {"step_ns", run.step_ns()},
-                     {"host_ns", run.model().step_overhead_ns()},
-                     {"tokens_per_s", run.tokens_per_s()},
-                     {"tokens_per_s_per_rank", run.tokens_per_s() / num_ranks},
-                     {"flops_per_s_per_rank", run.flops_per_s_per_rank()},
-                     {"mfu", run.mfu()},
-                     {"mean", times_json(run.means())},
-                     {"busiest_rank", run.busiest().rank},
-                     {"device_bytes", run.model().cluster().device.memory_bytes},
-                     {"stages", stages_json(run)}};
+  Json json = {{"cost", run.model().description()},
+               {"ranks", num_ranks},
+               {"distinct_ranks", run.ranks().size()},
+               {"simulated_tasks", run.result().times.size()},
+               {"global_batch", run.spec().config.train.global_batch},
+               {"step_ns", run.step_ns()},
+               {"host_ns", run.model().step_overhead_ns()},
+               {"tokens_per_s", run.tokens_per_s()},
+               {"tokens_per_s_per_rank", run.tokens_per_s() / num_ranks},
+               {"flops_per_s_per_rank", run.flops_per_s_per_rank()},
+               {"mfu", run.mfu()},
+               {"mean", times_json(run.means())},
+               {"busiest_rank", run.busiest().rank},
+               {"device_bytes", run.model().cluster().device.memory_bytes},
+               {"stages", stages_json(run)}};
+  if (skewed) {
+    json["skewed"] = {{"source", skewed->loads.source},
+                      {"busiest_rank_load", skewed->loads.busiest},
+                      {"worst_layer_load", skewed->loads.worst},
+                      {"step_ns", skewed->step_ns}};
+  }
   return json.dump(2) + "\n";
 }
 

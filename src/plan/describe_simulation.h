@@ -1,7 +1,10 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
+#include "plan/routing_loads.h"
 #include "plan/simulated_run.h"
 
 namespace braid {
@@ -14,7 +17,15 @@ namespace braid {
 /// followed by a table with one line per pipeline stage. docs/simulator.md explains each figure.
 std::string describe_simulation(const SimulatedRun& run);
 
-/// The same as a JSON object. docs/simulator.md lists its keys.
-std::string simulation_json(const SimulatedRun& run);
+/// The time of the step with these loads of ranks instead of equal ones.
+struct SkewedStep {
+  RoutingLoads loads;
+  int64_t step_ns = 0;
+};
+
+/// The same as a JSON object, with the skewed step if there is one. docs/simulator.md lists its
+/// keys.
+std::string simulation_json(const SimulatedRun& run,
+                            const std::optional<SkewedStep>& skewed = std::nullopt);
 
 }  // namespace braid

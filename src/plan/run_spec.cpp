@@ -160,6 +160,11 @@ RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
   run.fp8 = fp8_recipe(config.train);
   run.router_losses = router_losses(config, run.model);
   run.watch_experts = run.model.layers.has(kMoeBlock) && config.moe.watch > 0;
+  const auto on_overflow = choice<OverflowChoice>(config.moe.on_overflow);
+  const bool exchanges = config.parallel.expert * config.parallel.expert_tensor > 1;
+  run.reruns_overflow = on_overflow == OverflowChoice::kRerun;
+  run.watch_room = exchanges && (run.watch_experts ||
+                                 (config.moe.capacity > 0 && on_overflow != OverflowChoice::kDrop));
   run.moments_dtype = choice<DType>(config.optimizer.moments_dtype);
   run.microbatch_sequences = microbatch_sequences(config);
   run.num_microbatches = num_microbatches(config);

@@ -84,6 +84,7 @@ RunConfig scaled_to_ranks(RunConfig config, int64_t num_ranks) {
 SimulatedRun::SimulatedRun(const RunSpec& run, const CostModel& model, const SimOptions& options,
                            PlannedRanks planned)
     : model_(model),
+      options_(options),
       plan_(plan_first_ranks(run, model, planned)),
       result_(simulate(rank_programs(), model, options)) {
   analyze();
@@ -105,6 +106,10 @@ void SimulatedRun::analyze() {
     add_times(ranks_.back(), as_double(rank.num_ranks) / as_double(spec().mesh.num_ranks()),
               means_);
   }
+}
+
+int64_t SimulatedRun::step_ns_with_load(double load) const {
+  return simulate(rank_programs(), model_, options_, load).step_ns + model_.step_overhead_ns();
 }
 
 double SimulatedRun::tokens_per_s() const {

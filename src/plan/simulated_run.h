@@ -79,6 +79,9 @@ class SimulatedRun {
   const RunPlan& plan() const { return plan_; }
   const CostModel& model() const { return model_; }
   const SimResult& result() const { return result_; }
+  /// Time of the step if the busiest rank has `load` times the rows of experts of equal loads, and
+  /// the others wait for it (RoutedRows).
+  int64_t step_ns_with_load(double load) const;
   /// The simulated programs. Valid as long as this object stays at its address.
   RankPrograms rank_programs() const;
 
@@ -102,6 +105,7 @@ class SimulatedRun {
   void analyze();
 
   const CostModel& model_;
+  SimOptions options_;
   RunPlan plan_;
   SimResult result_;
   std::vector<SimulatedRank> ranks_;

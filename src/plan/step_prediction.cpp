@@ -41,6 +41,13 @@ std::string sources_text(const SerialPrediction& prediction) {
 
 }  // namespace
 
+std::string describe_skewed_prediction(const RunPlan& plan, const CostModel& model,
+                                       const RoutingLoads& loads) {
+  const Program& program = plan.ranks.front().programs[kTrainProgram];
+  return describe_skewed_step(plan.run, loads, predict_serial(program, model).step_ns(),
+                              predict_serial(program, model, loads.busiest).step_ns());
+}
+
 std::string describe_prediction(const RunPlan& plan, const CostModel& model) {
   const RunSpec& run = plan.run;
   const SerialPrediction prediction =

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "plan/routing_loads.h"
 #include "plan/run_plan.h"
 #include "sim/cost_model.h"
 
@@ -12,5 +13,9 @@ namespace braid {
 /// plan of the run; the model's cluster has a device for every rank. Throws InternalError for an op
 /// that the model cannot price.
 std::string describe_prediction(const RunPlan& plan, const CostModel& model);
+
+/// A line with the same time if ranks have these loads (`describe_skewed_step`).
+std::string describe_skewed_prediction(const RunPlan& plan, const CostModel& model,
+                                       const RoutingLoads& loads);
 
 }  // namespace braid

@@ -47,16 +47,26 @@ double badness(const ExpertRecord& record) {
                                           : record.max_violation;
 }
 
+std::string percent(double share) {
+  return fmt::format("{:.3g}%", share * 100);
+}
+
 /// The records of one layer.
 struct Layer {
   std::string name;
   const ExpertRecord* last = nullptr;
   const ExpertRecord* worst = nullptr;
+  int64_t dropped_rows = 0;     ///< of all records
+  double capacity = 0;          ///< that would have sufficed for all records
   std::vector<bool> used = {};  ///< by expert: in any record with counts
 
   void add(const ExpertRecord& record) {
     last = &record;
     worst = worst == nullptr || badness(record) > badness(*worst) ? &record : worst;
+    if (record.room) {
+      dropped_rows += record.room->dropped_rows;
+      capacity = std::max(capacity, record.room->sufficient_capacity);
+    }
     used.resize(std::max(used.size(), record.counts.size()));
     for (size_t e = 0; e < record.counts.size(); ++e) {
       used[e] = used[e] || record.counts[e] > 0;
@@ -67,18 +77,25 @@ struct Layer {
     const auto number = [](double value) {
       return std::isnan(value) ? std::string() : fmt::format("{:.3g}", value);
     };
-    return {name,
-            number(1 + last->max_violation),
-            number(1 + worst->max_violation),
-            std::to_string(worst->step),
-            number(last->min_ratio),
-            number(last->std_ratio),
-            number(last->entropy),
-            std::to_string(last->dead),
-            used.empty() ? "" : std::to_string(std::ranges::count(used, false)),
-            number(last->balance_loss),
-            number(last->sequence_balance_loss),
-            number(last->z_loss)};
+    std::vector<std::string> cells = {
+        name,
+        number(1 + last->max_violation),
+        number(1 + worst->max_violation),
+        std::to_string(worst->step),
+        number(last->min_ratio),
+        number(last->std_ratio),
+        number(last->entropy),
+        std::to_string(last->dead),
+        used.empty() ? "" : std::to_string(std::ranges::count(used, false)),
+        number(last->balance_loss),
+        number(last->sequence_balance_loss),
+        number(last->z_loss)};
+    if (last->room) {
+      cells.insert(cells.end(), {percent(last->room->dropped_share), std::to_string(dropped_rows),
+                                 percent(last->room->room_used),
+                                 number(last->room->sufficient_capacity), number(capacity)});
+    }
+    return cells;
   }
 };
 
@@ -145,6 +162,11 @@ Json loads_json(const std::vector<ExpertRecord>& records) {
   return loads;
 }
 
+/// "Step 3", "Steps 3, 8".
+std::string steps_text(const std::vector<int64_t>& steps) {
+  return fmt::format("{} {}", steps.size() == 1 ? "Step" : "Steps", fmt::join(steps, ", "));
+}
+
 }  // namespace
 
 ExpertRecord load_record(const std::vector<int64_t>& rows) {
@@ -176,13 +198,52 @@ ReportTable expert_table(const std::vector<ExpertRecord>& records, size_t max_la
   ReportTable table{.columns = {"layer", "max/mean", "of run", "at step", "min/mean", "std/mean",
                                 "entropy", "dead", "of run", "balance", "in sequences", "z"},
                     .rows = {}};
+  if (records.back().room) {
+    table.columns.insert(table.columns.end(),
+                         {"dropped", "rows of run", "room used", "capacity", "of run"});
+  }
   for (const Layer& layer : layers) {
     table.rows.push_back(layer.cells());
   }
   return table;
 }
 
-Json expert_json(const std::vector<ExpertRecord>& records) {
+std::string room_note(const std::vector<ExpertRecord>& records,
+                      const std::vector<StepRecord>& steps) {
+  const ExpertRecord* most = nullptr;
+  int64_t dropped = 0;
+  for (const ExpertRecord& record : records) {
+    if (!record.room) {
+      continue;
+    }
+    dropped += record.room->dropped_rows;
+    if (most == nullptr || record.room->sufficient_capacity > most->room->sufficient_capacity) {
+      most = &record;
+    }
+  }
+  if (most == nullptr) {
+    return "";
+  }
+  std::string note = fmt::format(
+      "moe.capacity = {:.4g} has room for all rows of the recorded steps "
+      "({} at step {} needs it).",
+      std::ceil(most->room->sufficient_capacity * 1e3) / 1e3, most->layer, most->step);
+  if (dropped > 0) {
+    note += fmt::format(" {} rows were dropped.", dropped);
+  }
+  std::vector<int64_t> again;
+  for (const StepRecord& step : steps) {
+    if (step.reruns > 0) {
+      again.push_back(step.step);
+    }
+  }
+  if (!again.empty()) {
+    note += fmt::format(" {} ran again for more room.", steps_text(again));
+  }
+  return note;
+}
+
+Json expert_json(const std::vector<ExpertRecord>& records, const std::vector<StepRecord>& steps) {
   if (records.empty()) {
     return nullptr;
   }
@@ -191,6 +252,9 @@ Json expert_json(const std::vector<ExpertRecord>& records) {
   const ReportTable table = expert_table(records);
   json["table"] = {{"columns", table.columns}, {"rows", table.rows}};
   json["loads"] = loads_json(records);
+  if (const std::string note = room_note(records, steps); !note.empty()) {
+    json["room"] = note;
+  }
   return json;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <vector>
 
 #include "report/records.h"
@@ -22,6 +23,11 @@ ExpertRecord load_record(const std::vector<int64_t>& rows);
 ///   entropy            0.97           of log of the number of experts
 ///   dead, of run       0, 0           experts without rows in this step, and in all recorded
 ///   balance, in sequences, z   1.05, 1.21, 21.3   losses without their coefficients
+///   dropped, of run    0.1%, 0.1%     share of rows without room, in this step and in all
+///   recorded;
+///                                     these columns are there if ranks have different experts
+///   room used          93%            of the rank to which most rows came
+///   capacity, of run   1.4, 1.6       the least moe.capacity with room for all rows
 ReportTable expert_table(const std::vector<ExpertRecord>& records, size_t max_layers = 8);
 
 /// What the report shows of experts; null if there are no records.
@@ -32,6 +38,14 @@ ReportTable expert_table(const std::vector<ExpertRecord>& records, size_t max_la
 ///    layer
 ///                                                  and expert in the last step with counts, or
 ///                                                  null
-nlohmann::ordered_json expert_json(const std::vector<ExpertRecord>& records);
+///    "room": "Largest use ..."}                      room_note, if it is not empty
+nlohmann::ordered_json expert_json(const std::vector<ExpertRecord>& records,
+                                   const std::vector<StepRecord>& steps = {});
+
+/// A sentence or two about room for rows: which moe.capacity would have sufficed in the recorded
+/// steps, how many rows were dropped, and which steps ran again. Empty if no layer has a record of
+/// its room.
+std::string room_note(const std::vector<ExpertRecord>& records,
+                      const std::vector<StepRecord>& steps);
 
 }  // namespace braid

@@ -37,6 +37,9 @@ void visit_members(Record& record, Visit&& visit) {
   visit("nan_steps", record.nan_steps);
 }
 
+/// Of steps that ran again; few do.
+constexpr const char* kReruns = "reruns";
+
 /// Throws bad_optional_access if it is no integer.
 void read_member(const Json& json, const char* name, int64_t& value) {
   value = json_integer(json.at(name)).value();
@@ -71,6 +74,15 @@ void visit_experts(Record& record, Visit&& visit) {
   visit("balance_loss", record.balance_loss);
   visit(kSequenceBalanceLoss.data(), record.sequence_balance_loss);
   visit("z_loss", record.z_loss);
+}
+
+/// The numbers of room for rows.
+template <class Room, class Visit>
+void visit_room(Room& room, Visit&& visit) {
+  visit("dropped_rows", room.dropped_rows);
+  visit("dropped_share", room.dropped_share);
+  visit("room_used", room.room_used);
+  visit("sufficient_capacity", room.sufficient_capacity);
 }
 
 void read_counts(const Json& json, std::vector<int64_t>& counts) {
@@ -115,10 +127,16 @@ Record parse_record(std::string_view line, std::string_view where) {
       }
     });
     read_counts(json, record.counts);
+    if (json.contains("room_used")) {
+      visit_room(record.room.emplace(), read);
+    }
     return record;
   }
   StepRecord record;
   visit_members(record, read);
+  if (json.contains(kReruns)) {
+    read_member(json, kReruns, record.reruns);
+  }
   return record;
 }
 
@@ -181,6 +199,9 @@ bool exists(const std::string& path) {
 std::string metrics_line(const StepRecord& record) {
   Json json;
   visit_members(record, [&](const char* name, const auto& member) { json[name] = member; });
+  if (record.reruns > 0) {
+    json[kReruns] = record.reruns;
+  }
   return json.dump() + "\n";
 }
 
@@ -202,7 +223,11 @@ std::string metrics_line(const Fp8Record& record) {
 
 std::string metrics_line(const ExpertRecord& record) {
   Json json{{"expert_layer", record.layer}};
-  visit_experts(record, [&](const char* name, const auto& member) { json[name] = member; });
+  const auto write = [&](const char* name, const auto& member) { json[name] = member; };
+  visit_experts(record, write);
+  if (record.room) {
+    visit_room(*record.room, write);
+  }
   if (!record.counts.empty()) {
     json["counts"] = record.counts;
   }

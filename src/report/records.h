@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct StepRecord {
   int64_t consumed_tokens = 0;
   int64_t skipped_steps = 0;  ///< since the start of the run
   int64_t nan_steps = 0;      ///< since the start of the run
+  int64_t reruns = 0;         ///< times that this step ran again for more room for rows of experts
 };
 
 /// Steps ran again because a device may have failed.
@@ -44,6 +46,14 @@ struct Fp8Record {
   double saturated = 0;  ///< share of finite elements beyond the largest FP8 number x scale, 0 to 1
 };
 
+/// The rows that came to ranks with different experts, beside their room, in a layer.
+struct RoomRecord {
+  int64_t dropped_rows = 0;        ///< without room, over all microbatches and ranks
+  double dropped_share = 0;        ///< of all rows
+  double room_used = 0;            ///< most rows that came to a rank at once / its room
+  double sufficient_capacity = 0;  ///< the least moe.capacity with room for all rows of the step
+};
+
 /// How a step's rows were divided among the experts of a layer, over all microbatches and ranks. A
 /// token has a row for each of its experts. All but the losses and the counts are NaN if there were
 /// no rows.
@@ -56,9 +66,10 @@ struct ExpertRecord {
   double entropy = 0;        ///< of the shares of rows / log of the number of experts: 1 is equal
   int64_t dead = 0;          ///< experts without a row
   double balance_loss = 0;   ///< without its coefficient: 1 is equal; NaN: there is none
-  double sequence_balance_loss = 0;  ///< the same inside each sequence
-  double z_loss = 0;                 ///< the same: mean squared log-sum-exp of the logits
-  std::vector<int64_t> counts = {};  ///< rows by expert; empty: not recorded
+  double sequence_balance_loss = 0;     ///< the same inside each sequence
+  double z_loss = 0;                    ///< the same: mean squared log-sum-exp of the logits
+  std::vector<int64_t> counts = {};     ///< rows by expert; empty: not recorded
+  std::optional<RoomRecord> room = {};  ///< none: every rank has all experts
 };
 
 }  // namespace braid

@@ -269,7 +269,7 @@ void set_metrics(Json& data, const Metrics& metrics) {
   if (metrics.experts.empty()) {
     data.erase("experts");
   } else {
-    data["experts"] = expert_json(metrics.experts);
+    data["experts"] = expert_json(metrics.experts, metrics.steps);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <set>
@@ -11,8 +12,11 @@
 
 #include "backends/run_ranks.h"
 #include "base/errors.h"
+#include "base/text.h"
 #include "comm/tcp/socket_transport.h"
+#include "ops/expert_exchange.h"
 #include "ops/optimizer.h"
+#include "plan/more_room.h"
 #include "plan/rank_programs.h"
 #include "trace/peer_waits.h"
 #include "trace/rank_clocks.h"
@@ -66,6 +70,9 @@ Engine::Engine(RunPlan plan, const EngineOptions& options)
   max_in_flight_ = std::max(1, options.steps_in_flight);
   for (const auto& executor : executors_) {
     max_in_flight_ = std::min(max_in_flight_, executor->max_steps_in_flight());
+  }
+  if (plan_.run.reruns_overflow && may_overflow(plan_.run)) {
+    max_in_flight_ = 1;
   }
   for (size_t local = 0; local < executors_.size(); ++local) {
     const Program& program =
@@ -241,10 +248,18 @@ void Engine::begin_step(const StepBatch& batch, const OptimizerConfig& optimizer
     const size_t num_scalars = values.optimizer_scalars.size();
     check(num_scalars <= scalars.size(), "the optimizer takes {} numbers", num_scalars);
     std::copy_n(scalars.begin(), num_scalars, values.optimizer_scalars.begin());
+  }
+  launch_slot(slot);
+  ++num_begun_;
+}
+
+/// Launches the step with the inputs of the slot.
+void Engine::launch_slot(size_t slot) {
+  for (StepExchange& exchange : exchanges_) {
     if (tracing_) {
-      exchanges_[local].write_inputs(slot);
+      exchange.write_inputs(slot);
     } else {
-      exchanges_[local].enqueue_inputs(slot);
+      exchange.enqueue_inputs(slot);
     }
   }
   launch_ranks(executors(), kTrainProgram);
@@ -252,17 +267,34 @@ void Engine::begin_step(const StepBatch& batch, const OptimizerConfig& optimizer
     exchanges_.front().enqueue_results(slot);
     std::ranges::for_each(exchanges_, [&](StepExchange& it) { it.enqueue_own_results(slot); });
   }
-  ++num_begun_;
 }
 
-StepResult Engine::finish_step() {
-  check(steps_in_flight() > 0, "no step has begun");
-  const auto slot = static_cast<size_t>(num_finished_++ % max_in_flight_);
+/// Waits for the step, whose results are then in the slot.
+void Engine::wait_for_slot(size_t slot) {
   wait_for_ranks(executors());
   if (tracing_) {
     exchanges_.front().read_results(slot);
     std::ranges::for_each(exchanges_, [&](StepExchange& it) { it.read_own_results(slot); });
   }
+}
+
+StepResult Engine::finish_step() {
+  check(steps_in_flight() > 0, "no step has begun");
+  const auto slot = static_cast<size_t>(num_finished_++ % max_in_flight_);
+  wait_for_slot(slot);
+  StepResult result = result_of(slot);
+  int64_t reruns = 0;
+  for (; plan_.run.reruns_overflow && result.skipped && lacked_room(slot); ++reruns) {
+    check(make_more_room(), "rows of experts lack room where there is room for all");
+    launch_slot(slot);
+    wait_for_slot(slot);
+    result = result_of(slot);
+  }
+  result.reruns = reruns;
+  return result;
+}
+
+StepResult Engine::result_of(size_t slot) const {
   const StepExchange::Values& values = exchanges_.front().slot(slot);
   StepResult result;
   for (const float loss : values.losses) {
@@ -275,6 +307,60 @@ StepResult Engine::finish_step() {
     result.lateness_ns = std::min<int64_t>(result.lateness_ns, executor->lateness().count());
   }
   return result;
+}
+
+/// On any rank of the run. All processes ask at the same step, because whether it was skipped is
+/// the same on all ranks.
+bool Engine::lacked_room(size_t slot) const {
+  if (!may_overflow(plan_.run)) {
+    return false;
+  }
+  StepTallies tallies;
+  for (size_t local = 0; local < exchanges_.size(); ++local) {
+    tallies_[local].read(exchanges_[local].slot(slot), tallies);
+  }
+  const bool own = std::ranges::any_of(tallies.tallies, [](const Tally& tally) {
+    return tally.place.kind == TallyKind::kRowRoom &&
+           tally.values[RoomTally::kMost] > tally.values[RoomTally::kRoom];
+  });
+  if (processes_ == nullptr) {
+    return own;
+  }
+  const std::vector<std::string> all = processes_->all_gather("rows without room", own ? "1" : "0");
+  return std::ranges::find(all, "1") != all.end();
+}
+
+/// Replaces the programs of all ranks by some with more room for rows of experts. False if they
+/// have room for all.
+bool Engine::make_more_room() {
+  const std::optional<RunSpec> larger = with_more_room(plan_.run);
+  if (!larger) {
+    return false;
+  }
+  replicas_.reset();
+  plan_ = plan_again(plan_, *larger);
+  // Concurrently, as in make_executors.
+  run_side_by_side(executors_.size(), [&](size_t local) {
+    const RankPlan& rank = plan_of_rank(plan_, static_cast<int>(ranks_[local]));
+    try {
+      executors_[local]->replace_programs(rank.programs, rank.memory);
+    } catch (const AbortedError&) {
+      throw;
+    } catch (const DeviceError& error) {
+      if (processes_ == nullptr && !rendezvous_.empty()) {
+        rendezvous_[local]->abort(error.what());
+      }
+      throw_device_error(
+          "rows of experts need {}, and rank {} then {} of memory: {}; make microbatches smaller, "
+          "or set moe.on_overflow = \"drop\"",
+          describe_room(plan_.run), ranks_[local], format_bytes(rank.memory.peak_bytes()),
+          error.what());
+    }
+  });
+  if (processes_ != nullptr) {
+    processes_->barrier("more room for rows of experts");  // tasks wait for less time
+  }
+  return true;
 }
 
 StepTallies Engine::tallies() const {
@@ -332,6 +418,14 @@ void Engine::write_eval_inputs(size_t local, const StepBatch& batch, int64_t mic
 }
 
 double Engine::evaluate(const StepBatch& batch) {
+  double loss = evaluate_once(batch);
+  while (std::isnan(loss) && plan_.run.reruns_overflow && make_more_room()) {
+    loss = evaluate_once(batch);
+  }
+  return loss;
+}
+
+double Engine::evaluate_once(const StepBatch& batch) {
   std::vector<float> own;  // by microbatch and rank of this process; 0 for those that have no part
   for (int64_t microbatch = 0; microbatch < plan_.run.num_microbatches; ++microbatch) {
     for (size_t local = 0; local < executors_.size(); ++local) {

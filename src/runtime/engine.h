@@ -56,6 +56,7 @@ struct StepResult {
   double loss = 0;          ///< mean over the global batch, in nats per token
   double grad_norm = 0;     ///< before clipping
   bool skipped = false;     ///< the gradient norm was not finite, so nothing was updated
+  int64_t reruns = 0;       ///< times that it ran again because rows of experts had no room
   int64_t lateness_ns = 0;  ///< time between the end of the step and the end of the wait for it
 };
 
@@ -63,6 +64,13 @@ struct StepResult {
 /// steps. If a run has several processes, each has an engine of the same plan, all make the same
 /// calls, and all get the same results. Not thread-safe. Any error of a step is a DeviceError,
 /// after which the engine can only be destroyed.
+///
+/// With RunSpec::reruns_overflow, a step that lacked room for rows of experts runs again, with the
+/// same inputs and programs that have twice the room, until they have enough. Such a step has
+/// updated nothing, because gradients of dropped rows are NaN (ops/expert_exchange.h). The engine
+/// keeps the larger programs, so this happens a few times in a run; they are planned when they are
+/// needed, because memory for them may never be. Evaluations do the same. While rows may lack room,
+/// one step is in flight: the next one would begin with weights that lack an update.
 class Engine {
  public:
   Engine(RunPlan plan, const EngineOptions& options);
@@ -104,7 +112,8 @@ class Engine {
   /// ReplicaCheck::difference: none if all ranks that hold the same elements of the state hold the
   /// same bits. All processes call it, with no step in flight.
   ReplicaDifference replica_difference();
-  /// Mean loss of a batch of the same shape, weights unchanged.
+  /// Mean loss of a batch of the same shape, weights unchanged. A NaN that comes from rows without
+  /// room makes it run again, as a training step.
   double evaluate(const StepBatch& batch);
 
   /// The current state on the devices, each element from the first rank that has it; requires all
@@ -130,6 +139,12 @@ class Engine {
   std::vector<Executor*> executors_by_rank() const;
   std::vector<RankTimeline> collect_timelines() const;
   void run_all(size_t program_index);
+  void launch_slot(size_t slot);
+  void wait_for_slot(size_t slot);
+  StepResult result_of(size_t slot) const;
+  bool lacked_room(size_t slot) const;
+  bool make_more_room();
+  double evaluate_once(const StepBatch& batch);
   std::vector<int64_t> positions_of(size_t rank, const StepBatch& batch) const;
   void fill_inputs(size_t local, const StepBatch& batch, const StepExchange::Values& values) const;
   void write_eval_inputs(size_t local, const StepBatch& batch, int64_t microbatch);

@@ -5,11 +5,20 @@
 #include <optional>
 #include <vector>
 
+#include "sim/routed_rows.h"
+
 namespace braid {
 namespace {
 
 void add(int64_t& sum_ns, int64_t ns) {
   sum_ns = std::min(sum_ns + ns, kMaxCostNs);
+}
+
+Cost cost_in(const Program& program, const OpSpec& spec, const CostModel& model) {
+  return comm_kind_of(spec) ? comm_of(model, spec, program.rank,
+                                      program.groups[group_of(program, spec).value().index()])
+                                  .cost
+                            : model.task_cost(spec);
 }
 
 }  // namespace
@@ -26,7 +35,9 @@ int64_t SerialPrediction::step_ns() const {
   return compute_ns() + communication_ns() + step_overhead_ns;
 }
 
-SerialPrediction predict_serial(const Program& program, const CostModel& model) {
+SerialPrediction predict_serial(const Program& program, const CostModel& model,
+                                double routed_load) {
+  const RoutedRows rows(program, routed_load);
   SerialPrediction prediction;
   prediction.step_overhead_ns = model.step_overhead_ns();
   struct Known {
@@ -39,7 +50,8 @@ SerialPrediction predict_serial(const Program& program, const CostModel& model) 
     const SpecId spec = program.tasks[i].spec;
     std::optional<Known>& price = known.at(spec.index());
     if (!price) {
-      price = {program_task_cost(model, program, TaskId(i)), family_of(program.specs[spec])};
+      price = {cost_in(program, rows.priced(program.specs[spec]), model),
+               family_of(program.specs[spec])};
     }
     add(prediction.family_ns[static_cast<size_t>(price->family)], price->cost.ns);
     add(prediction.source_ns[static_cast<size_t>(price->cost.source)], price->cost.ns);

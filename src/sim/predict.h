@@ -22,7 +22,8 @@ struct SerialPrediction {
   int64_t step_ns() const;
 };
 
-/// Throws InternalError as `program_task_cost`.
-SerialPrediction predict_serial(const Program& program, const CostModel& model);
+/// `routed_load`: that of RoutedRows. Throws InternalError as `program_task_cost`.
+SerialPrediction predict_serial(const Program& program, const CostModel& model,
+                                double routed_load = 1.0);
 
 }  // namespace braid

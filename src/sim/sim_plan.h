@@ -59,7 +59,8 @@ class SimPlan {
   };
 
   /// `calls` and `model` must outlive it. Throws InternalError for what the model cannot price.
-  SimPlan(const RankCalls& calls, const CostModel& model);
+  /// `routed_load`: that of RoutedRows.
+  SimPlan(const RankCalls& calls, const CostModel& model, double routed_load);
 
   const std::vector<Class>& classes() const { return classes_; }
   const std::vector<Lane>& lanes() const { return lanes_; }

@@ -58,9 +58,9 @@ SimResult empty_result(const RankCalls& calls, const SimPlan& plan) {
 
 class Simulator::State {
  public:
-  State(const RankPrograms& ranks, const CostModel& model)
+  State(const RankPrograms& ranks, const CostModel& model, double routed_load)
       : calls_(calls_of(ranks, model)),
-        plan_(calls_, model),
+        plan_(calls_, model, routed_load),
         run_(plan_),
         result_(empty_result(calls_, plan_)) {}
 
@@ -82,8 +82,8 @@ class Simulator::State {
   SimResult result_;
 };
 
-Simulator::Simulator(const RankPrograms& ranks, const CostModel& model)
-    : state_(std::make_unique<State>(ranks, model)) {}
+Simulator::Simulator(const RankPrograms& ranks, const CostModel& model, double routed_load)
+    : state_(std::make_unique<State>(ranks, model, routed_load)) {}
 Simulator::Simulator(Simulator&&) noexcept = default;
 Simulator& Simulator::operator=(Simulator&&) noexcept = default;
 Simulator::~Simulator() = default;
@@ -92,8 +92,9 @@ const SimResult& Simulator::run(const SimOptions& options) {
   return state_->run(options);
 }
 
-SimResult simulate(const RankPrograms& ranks, const CostModel& model, const SimOptions& options) {
-  return Simulator(ranks, model).run(options);
+SimResult simulate(const RankPrograms& ranks, const CostModel& model, const SimOptions& options,
+                   double routed_load) {
+  return Simulator(ranks, model, routed_load).run(options);
 }
 
 std::span<const TaskTimes> times_of(const RankPrograms& ranks, const SimResult& result,

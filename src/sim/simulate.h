@@ -63,8 +63,9 @@ class Simulator {
  public:
   /// Both must outlive the simulator, and the model's cluster must have a device for every rank.
   /// Throws InternalError naming ranks, tasks and groups if the programs do not satisfy
-  /// `verify_ranks`, or have an op that the model cannot price.
-  Simulator(const RankPrograms& ranks, const CostModel& model);
+  /// `verify_ranks`, or have an op that the model cannot price. `routed_load`: of the rank to which
+  /// most rows of experts come, for which the others wait, beside equal loads (RoutedRows).
+  Simulator(const RankPrograms& ranks, const CostModel& model, double routed_load = 1.0);
   Simulator(Simulator&&) noexcept;
   Simulator& operator=(Simulator&&) noexcept;
   ~Simulator();
@@ -80,7 +81,7 @@ class Simulator {
 
 /// Runs a `Simulator` once.
 SimResult simulate(const RankPrograms& ranks, const CostModel& model,
-                   const SimOptions& options = {});
+                   const SimOptions& options = {}, double routed_load = 1.0);
 
 /// The times of the tasks of one of `result.ranks`, by task of its program.
 std::span<const TaskTimes> times_of(const RankPrograms& ranks, const SimResult& result,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sim/op_family.h"
+#include "sim/routed_rows.h"
 
 namespace braid {
 namespace {
@@ -77,12 +78,13 @@ std::vector<TaskPrice> TaskPricer::prices_of(uint32_t rank_class) {
   const ProgramCalls& calls = calls_.calls_of(rank_class);
   const std::vector<uint32_t> sequences = sequence_of_specs(calls);
   const std::vector<OpSpec>& specs = calls.program->specs.all();
+  const RoutedRows rows(*calls.program, routed_load_);
   std::vector<TaskPrice> prices(specs.size());
   for (size_t i = 0; i < specs.size(); ++i) {
     if (sequences[i] != ProgramCalls::kNone) {
-      prices[i] = comm_price(rank_class, sequences[i], specs[i]);
+      prices[i] = comm_price(rank_class, sequences[i], rows.priced(specs[i]));
     } else if (!comm_kind_of(specs[i])) {  // otherwise no task has it
-      prices[i] = own_price(specs[i]);
+      prices[i] = own_price(rows.priced(specs[i]));
     }
   }
   return prices;

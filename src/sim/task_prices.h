@@ -14,7 +14,9 @@ namespace braid {
 /// Prices the specs of all classes of ranks, each distinct spec once.
 class TaskPricer {
  public:
-  TaskPricer(const RankCalls& calls, const CostModel& model) : calls_(calls), model_(model) {}
+  /// `routed_load`: that of RoutedRows, on all ranks.
+  TaskPricer(const RankCalls& calls, const CostModel& model, double routed_load = 1.0)
+      : calls_(calls), model_(model), routed_load_(routed_load) {}
 
   /// Prices by spec of the class's program. Specs without a task may have no price.
   std::vector<TaskPrice> prices_of(uint32_t rank_class);
@@ -32,6 +34,7 @@ class TaskPricer {
 
   const RankCalls& calls_;
   const CostModel& model_;
+  double routed_load_;
   std::unordered_map<OpSpec, TaskPrice, Hash> own_;
   std::map<Place, std::unordered_map<OpSpec, TaskPrice, Hash>> comm_;
 };

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/errors.h"
+#include "ops/expert_exchange.h"
 #include "report/expert_loads.h"
 #include "report/fp8_table.h"
 
@@ -15,6 +16,8 @@ namespace {
 /// The sums of one layer.
 struct LayerSums {
   std::vector<int64_t> rows;  ///< by expert
+  int64_t rows_of_ranks = 0;  ///< that came to them
+  std::optional<RoomRecord> room;
   double balance = 0;
   double sequence_balance = 0;
   double z = 0;
@@ -29,6 +32,26 @@ void add_rows(const Tally& tally, LayerSums& sums) {
                      tally.place.site);
   }
   std::ranges::transform(sums.rows, tally.values, sums.rows.begin(), std::plus());
+}
+
+double ratio(int64_t rows, int64_t to) {
+  return to > 0 ? static_cast<double>(rows) / static_cast<double>(to) : 0;
+}
+
+void add_room(const Tally& tally, LayerSums& sums) {
+  if (tally.values.size() != RoomTally::kSize) {
+    throw_data_error("a rank counted {} numbers of its room at {}, not {}", tally.values.size(),
+                     tally.place.site, RoomTally::kSize);
+  }
+  const auto value = [&](int64_t index) { return tally.values[static_cast<size_t>(index)]; };
+  RoomRecord& room = sums.room ? *sums.room : sums.room.emplace();
+  sums.rows_of_ranks += value(RoomTally::kRows);
+  room.dropped_rows += value(RoomTally::kDropped);
+  room.dropped_share = ratio(room.dropped_rows, sums.rows_of_ranks);
+  room.room_used =
+      std::max(room.room_used, ratio(value(RoomTally::kMost), value(RoomTally::kRoom)));
+  room.sufficient_capacity =
+      std::max(room.sufficient_capacity, ratio(value(RoomTally::kMost), value(RoomTally::kEqual)));
 }
 
 /// NaN: the run has no such loss.
@@ -51,6 +74,8 @@ std::vector<ExpertRecord> expert_records(const StepTallies& tallies,
   for (const Tally& tally : tallies.tallies) {
     if (tally.place.kind == TallyKind::kExpertRows) {
       add_rows(tally, layers[split_site(tally.place.site).layer]);
+    } else if (tally.place.kind == TallyKind::kRowRoom) {
+      add_room(tally, layers[split_site(tally.place.site).layer]);
     }
   }
   for (const RouterLossSums& sums : tallies.losses) {
@@ -64,6 +89,7 @@ std::vector<ExpertRecord> expert_records(const StepTallies& tallies,
   std::vector<ExpertRecord> records;
   for (const auto& [layer, sums] : layers) {
     ExpertRecord& record = records.emplace_back(load_record(sums.rows));
+    record.room = sums.room;
     record.step = options.step;
     record.layer = layer;
     record.balance_loss = without_coefficient(sums.balance, options.coefficients.balance);
@@ -75,6 +101,18 @@ std::vector<ExpertRecord> expert_records(const StepTallies& tallies,
     }
   }
   return records;
+}
+
+std::optional<WorstRoom> worst_room(const std::vector<ExpertRecord>& records) {
+  std::optional<WorstRoom> worst;
+  for (const ExpertRecord& record : records) {
+    if (record.room) {
+      worst = worst ? worst : WorstRoom{};
+      worst->used = std::max(worst->used, record.room->room_used);
+      worst->dropped_share = std::max(worst->dropped_share, record.room->dropped_share);
+    }
+  }
+  return worst;
 }
 
 double worst_load(const std::vector<ExpertRecord>& records) {

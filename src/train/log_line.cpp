@@ -33,6 +33,7 @@ void LogInterval::add(const StepRecord& record) {
   const bool skipped = record.skipped_steps > last_.skipped_steps;
   last_ = record;
   ++num_steps_;
+  num_reruns_ += record.reruns;
   if (!skipped) {
     ++num_advanced_;
     loss_sum_ += record.loss;
@@ -56,6 +57,15 @@ std::string LogInterval::take_line(int64_t time_ns, const RunSize& run) {
   }
   if (expert_load_ > 0) {
     line += fmt::format(" busiest expert: {:.2f}x |", expert_load_);
+  }
+  if (room_.used > 0) {
+    line += fmt::format(" room used: {:.0f}% |", room_.used * 100);
+  }
+  if (room_.dropped_share > 0) {
+    line += fmt::format(" dropped rows: {:.3g}% |", room_.dropped_share * 100);
+  }
+  if (num_reruns_ > 0) {
+    line += fmt::format(" reruns: {} |", num_reruns_);
   }
   // There is no loss scaling: braid has no fp16 training, which would need it.
   line += fmt::format(

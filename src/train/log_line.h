@@ -18,6 +18,9 @@ class LogInterval {
   void add(const StepRecord& record);
   /// The most rows of an expert / mean, in the worst layer; the last call of an interval counts.
   void set_expert_load(double load) { expert_load_ = load; }
+  /// Shares of the room for rows of experts that was used, and of the rows that were dropped, in
+  /// the worst layers; the last call of an interval counts.
+  void set_room(double used, double dropped_share) { room_ = {used, dropped_share}; }
   bool empty() const { return num_steps_ == 0; }
 
   struct RunSize {
@@ -25,8 +28,9 @@ class LogInterval {
     int64_t global_batch = 1;
   };
   /// Megatron-LM's log line, with its field names and widths, without "\n". "lm loss" is left out
-  /// if every step was skipped, "busiest expert" if no load was set. The counters of skipped and
-  /// NaN steps are those of the interval. `time_ns`: Unix time, printed as local time. Begins the
+  /// if every step was skipped, "busiest expert" if no load was set, "room used" if no room was,
+  /// "dropped rows" and "reruns" if there were none. The counters of skipped and NaN steps, and of
+  /// reruns, are those of the interval. `time_ns`: Unix time, printed as local time. Begins the
   /// next interval.
   std::string take_line(int64_t time_ns, const RunSize& run);
 
@@ -36,7 +40,13 @@ class LogInterval {
   int64_t num_advanced_ = 0;
   int64_t skipped_before_ = 0;
   int64_t nan_before_ = 0;
+  int64_t num_reruns_ = 0;
   double expert_load_ = 0;
+  struct Room {
+    double used = 0;
+    double dropped_share = 0;
+  };
+  Room room_;
   double loss_sum_ = 0;
   double ms_sum_ = 0;
   double tflops_sum_ = 0;  ///< sum of work, not of rates

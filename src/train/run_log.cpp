@@ -183,6 +183,9 @@ void RunLog::experts(const std::vector<ExpertRecord>& records) {
   state.file.append(lines);
   const double worst = worst_load(records);
   state.interval.set_expert_load(worst);
+  if (const std::optional<WorstRoom> room = worst_room(records)) {
+    state.interval.set_room(room->used, room->dropped_share);
+  }
   if (state.tensorboard) {
     state.tensorboard->scalar(state.now_s(), records.front().step, "expert-load", worst);
   }

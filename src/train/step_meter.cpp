@@ -60,7 +60,8 @@ StepRecord StepMeter::end(const StepResult& result) {
           .consumed_samples = consumed.samples,
           .consumed_tokens = consumed.tokens,
           .skipped_steps = skipped_steps_,
-          .nan_steps = nan_steps_};
+          .nan_steps = nan_steps_,
+          .reruns = result.reruns};
 }
 
 double StepMeter::median_tokens_per_s() const {

@@ -22,6 +22,7 @@
 #include "launch/agreement.h"
 #include "launch/file_watchdog.h"
 #include "model/model_spec.h"
+#include "plan/more_room.h"
 #include "plan/run_plan.h"
 #include "runtime/device.h"
 #include "runtime/engine.h"
@@ -335,6 +336,13 @@ class TrainingRun {
       log_->fp8(tallies.fp8);
       log_->experts(tallies.experts);  // before the line of the step, which mentions them
       log_->step(record);
+      if (result.reruns > 0) {
+        const RunPlan& plan = engine_.plan();
+        print(fmt::format(
+            "rerun    step {}: more rows of experts came to a rank than it had room "
+            "for; it ran again with {}, which needs {} per rank",
+            step, describe_room(plan.run), format_bytes(plan.ranks.front().memory.peak_bytes())));
+      }
     }
     if (options_.on_step) {
       options_.on_step(record);
@@ -374,14 +382,14 @@ class TrainingRun {
 
   /// With room for a part of the rows that can come, the first suspect of a loss that is NaN.
   std::string room_hint() const {
-    const ParallelOptions& parallel = run_.parallel;
-    return parallel.expert_capacity == 0 || parallel.drops_rows
+    const bool stops = !run_.parallel.drops_rows && !run_.reruns_overflow;
+    return !may_overflow(run_) || !stops
                ? ""
                : fmt::format(
                      "; a rank has room for moe.capacity = {} of the rows of experts that "
                      "it gets with equal loads, and makes the loss NaN if more come: raise "
-                     "it, set it to 0 (room for all), or moe.on_overflow = \"drop\"",
-                     parallel.expert_capacity);
+                     "it, set it to 0 (room for all), or moe.on_overflow = \"rerun\"",
+                     run_.parallel.expert_capacity);
   }
 
   std::string first_bad_tensor() {

@@ -37,7 +37,9 @@ std::vector<MemoryCurve> TrainingReport::memory_over_time(const Timeline& timeli
   constexpr size_t kMaxPoints = 800;  // charts have fewer pixels
   std::vector<MemoryCurve> curves;
   for (const RankTimeline& rank : timeline.ranks) {
-    if (const RankPlan* plan = plan_of(rank.rank)) {
+    const RankPlan* const plan = plan_of(rank.rank);
+    // Programs with more room than at this step may have other tasks.
+    if (plan != nullptr && plan->programs[kTrainProgram].tasks.size() == rank.tasks.size()) {
       curves.push_back(memory_curve(plan->programs[kTrainProgram], rank, plan->memory, kMaxPoints));
     }
   }

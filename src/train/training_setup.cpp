@@ -18,6 +18,7 @@
 #include "plan/rank_programs.h"
 #include "runtime/choose_settings.h"
 #include "runtime/memory_check.h"
+#include "runtime/room_needs.h"
 
 namespace braid {
 namespace {
@@ -114,10 +115,12 @@ RunPlan plan_training(const RunConfig& config, int64_t tokenizer_vocabulary, con
   if (processes.size() > 1) {
     agree_on_programs(processes, plan);
   }
-  processes.barrier("plan");  // rank 0 has more checks; later the others would time out on it
+  const std::string more_room = processes.leads() ? describe_more_room(plan, memory) : "";
+  processes.barrier("plan");  // rank 0 has more to do; later the others would time out on it
   output.print(to_toml(run.config));
   output.print("\n" + describe_device(device) + describe_run_plan(plan) +
-               device.backend->describe_communication_needs(plan.ranks.front().programs) + "\n");
+               device.backend->describe_communication_needs(plan.ranks.front().programs) +
+               more_room + "\n");
   check_memory(plan, memory);
   return plan;
 }

@@ -10,6 +10,7 @@
 #include "model/families.h"
 #include "ops/optimizer.h"
 #include "plan/model_setup.h"
+#include "plan/more_room.h"
 #include "plan/run_spec.h"
 #include "verify/layout_run.h"
 
@@ -188,11 +189,13 @@ LayoutComparison compare_with_one_rank(const RunSpec& run, const VerifyOptions& 
     }
   };
   LayoutComparison comparison;
+  // A step that lacks room for rows of experts runs again with the results of enough room.
+  const RunSpec ample = run.reruns_overflow ? with_full_room(run) : run;
   const RunSpec alone = resolve_run(one_rank(config), 0);
   const LayoutRunOptions run_options = layout_run_options(run, options.threads_per_rank);
   {
     const PlanOptions gradients{.dtype = DType::kF64, .update_weights = false};
-    LayoutRun layout(plan_run(run, gradients), run_options);
+    LayoutRun layout(plan_run(ample, gradients), run_options);
     LayoutRun reference(plan_run(alone, gradients), run_options);
     const UnitValues weights = fresh_weights(reference.plan(), options.seed);
     layout.set_weights(weights);
@@ -205,7 +208,7 @@ LayoutComparison compare_with_one_rank(const RunSpec& run, const VerifyOptions& 
                                        reference.read(StateBuffer::kMainGrad));
   }
   report(1.0 / static_cast<double>(options.steps + 1));
-  LayoutRun layout(plan_run(run), run_options);
+  LayoutRun layout(plan_run(ample), run_options);
   LayoutRun reference(plan_run(alone), run_options);
   const UnitValues weights = fresh_weights(reference.plan(), options.seed);
   layout.set_weights(weights);

@@ -86,7 +86,10 @@ INSTANTIATE_TEST_SUITE_P(
         {Layout{"Data", {"parallel.ranks=4"}},
          Layout{"ShardedParameters", {"parallel.ranks=4", "parallel.shard=parameters"}},
          Layout{"TensorAndPipeline",
-                {"parallel.ranks=4", "parallel.tensor=2", "parallel.pipeline=2"}}},
+                {"parallel.ranks=4", "parallel.tensor=2", "parallel.pipeline=2"}},
+         Layout{"StepsThatRunAgainForMoreRoom",
+                {"parallel.ranks=4", "parallel.pipeline=2", "parallel.expert=2", "model.experts=4",
+                 "model.experts_per_token=2", "model.expert_ffn=8", "moe.capacity=0.4"}}},
         3)),
     [](const auto& one) { return std::string(one.param.name); });
 

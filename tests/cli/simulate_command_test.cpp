@@ -53,6 +53,35 @@ TEST_F(SimulateCommand, PartsOfTheStepAddUp) {
               1);
 }
 
+TEST_F(SimulateCommand, SkewedRoutingIsBesideTheBalancedStep) {
+  const Words experts{"--cluster", "h100x2",
+                      "--set",     "model.experts=8",
+                      "--set",     "model.experts_per_token=2",
+                      "--set",     "model.expert_ffn=16",
+                      "--set",     "parallel.expert=2"};
+  const nlohmann::json balanced = json_of(experts);
+  EXPECT_FALSE(balanced.contains("skewed"));
+  Words words = experts;
+  words.insert(words.end(), {"--routing-skew", "0.1"});
+  const nlohmann::json json = json_of(words);
+  EXPECT_EQ(json["step_ns"], balanced["step_ns"]);
+  EXPECT_GE(json["skewed"]["step_ns"], json["step_ns"]);
+  EXPECT_GT(json["skewed"]["busiest_rank_load"], 1.1);
+  EXPECT_EQ(json["skewed"]["source"], "Dirichlet(0.1)");
+  words.insert(words.begin(), {"simulate", "run.toml"});
+  EXPECT_THAT(output_of(words), HasSubstr("\nskewed    "));
+  write_test_file(path("loads.jsonl"),
+                  "{\"expert_layer\":\"layers.0\",\"step\":4,\"max_violation\":1,\"min_ratio\":0,"
+                  "\"std_ratio\":1,\"entropy\":0.5,\"dead\":4,\"balance_loss\":1,\"z_loss\":null,"
+                  "\"counts\":[1,1,1,1,0,0,0,0]}\n");
+  words = experts;
+  words.insert(words.end(), {"--routing-loads", path("loads.jsonl")});
+  EXPECT_EQ(json_of(words)["skewed"]["busiest_rank_load"], 2);
+  words.back() = path("none.jsonl");
+  words.insert(words.begin(), {"simulate", "run.toml"});
+  EXPECT_THAT(error_of(words, 2), HasSubstr("none.jsonl\": no such file, or it has no records"));
+}
+
 TEST_F(SimulateCommand, SearchKeepsTheEngineThatIsGiven) {
   const Words words{"simulate", "run.toml", "--cluster", "h200x2", "--auto-overlap"};
   const auto found_with = [&](const Words& more) {

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "comm/wires.h"
+#include "ops/expert_exchange.h"
 #include "support/row_exchange_cases.h"
 
 namespace braid {
@@ -152,12 +153,42 @@ TEST_P(RowExchangeOver, CombineBringsEachRowBackAsTheSumOfItsCopies) {
   }
 }
 
-TEST_P(RowExchangeOver, RowsWithoutRoomMakeTheFirstWeightNan) {
-  Experts given{.counts = {{2, 1, 0, 4}, {0, 5, 1, 1}}, .room = 7};
-  on_ranks(CommOp::kDispatchRows, given, [&](int rank, const Rows& y, const auto& offsets) {
-    EXPECT_EQ(std::isnan(y.weights[0]), rank == 0);  // 8 rows for rank 0, 6 for rank 1
+// 8 rows for rank 0, 6 for rank 1: there is no room for the last row of expert 1, from rank 1.
+TEST_P(RowExchangeOver, RowsWithoutRoomComeBackAsNan) {
+  const Experts given{.counts = {{2, 1, 0, 4}, {0, 5, 1, 1}}, .room = 7};
+  on_ranks(CommOp::kDispatchRows, given, [&](int rank, const Rows& /*y*/, const auto& offsets) {
     EXPECT_EQ(offsets.back(), rank == 0 ? 7 : 6);
   });
+  on_ranks(CommOp::kCombineRows, given, [&](int rank, const Rows& y, const auto&) {
+    for (int64_t r = 0; r < given.rows(); ++r) {
+      for (const float value : y.row(r)) {
+        EXPECT_EQ(std::isnan(value), rank == 1 && r == 4) << r;
+      }
+    }
+  });
+}
+
+TEST(RowExchange, AddsToTheTallyOfItsRank) {
+  const Group group = all_ranks(3);
+  Experts given{.counts = {{2, 2}, {4, 0}, {1, 3}}, .copies = 3, .room = 7};
+  const std::vector<int32_t> offsets = offsets_of_all(given);
+  Rows x(4, 1u);
+  Rows y(7, kUnwritten);
+  for (const size_t member : {size_t{0}, size_t{1}}) {
+    CommCall call = call_of(CommOp::kDispatchRows, group, given, offsets, x, y);
+    std::vector<int32_t> local(3);
+    std::vector<int64_t> tally{100, 10, 11, 0, 0};
+    call.rows.offsets = local.data();
+    call.rows.tally = tally.data();
+    const std::vector<RowsOfMember> members(3, {call.send, call.rows.send_weights});
+    exchange_rows(call, member, members);
+    // All three members get the same 12 rows: the first counts them for all.
+    EXPECT_THAT(tally, member == 0 ? testing::ElementsAre(112, 15, 12, 7, 12)
+                                   : testing::ElementsAre(100, 10, 12, 7, 12));
+    exchange_rows(call, member, members);
+    EXPECT_EQ(tally[RoomTally::kRows], member == 0 ? 124 : 100);
+    EXPECT_EQ(tally[RoomTally::kMost], 12);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Wires, RowExchangeOver, testing::Values(Wire::kThreads, Wire::kSockets),

@@ -254,6 +254,18 @@ TEST_P(GpuLayouts, HaveTheLossesOfOneGpuOnWindows) {
   EXPECT_LT(relative_difference(several.state.weights, one.state.weights), 0.02);
 }
 
+// A third of equal loads is too little in any step.
+TEST_P(GpuLayouts, HaveTheSameBitsIfRowsOfExpertsLackRoomAtFirst) {
+  if (GetParam().family != kWithExperts) {
+    GTEST_SKIP() << "no rank needs room for rows of others";
+  }
+  RunConfig config = config_of(GetParam());
+  const EngineOptions options = options_for(config);
+  const Outcome ample = run(config, 3, options);
+  config.moe.capacity = 0.3;
+  expect_same_bits(run(config, 3, options), ample);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     , GpuLayouts,
     ::testing::Values(

@@ -289,6 +289,48 @@ TEST(CpuExecutor, RefusesWhatDoesNotFitTogether) {
   EXPECT_THROW(LoneCpuExecutor({lone}, {.num_workers = 0}), InternalError);
 }
 
+// Twice as many elements in step buffers; "total" outlives both programs.
+TEST(CpuExecutor, OtherProgramsFindThePersistentBuffersOfTheFirst) {
+  const auto program = [](int rank, int64_t elems, std::string_view persistent = "total") {
+    StepProgram builder(rank, 2);
+    const StreamId compute = builder.stream("compute");
+    const StreamId comm = builder.stream("dp", StreamKind::kComm);
+    const GroupId group = builder.group("data", {0, 1});
+    const BufferId total = builder.persistent(std::string(persistent), 8);
+    const BufferId part = builder.step("part", 8);
+    const BufferId sum = builder.step("sum", 8);
+    const BufferId more = builder.step("more", elems);
+    builder.fill(compute, part, rank + 1);
+    builder.fill(compute, more, rank + 1);
+    builder.all_reduce(comm, group, more);
+    builder.all_reduce(comm, group, part);
+    builder.add(compute, total, part, sum);
+    builder.copy(compute, sum, total);
+    return builder.finish();
+  };
+  CpuRanks ranks(2, [&](int rank) { return program(rank, 100); });
+  ranks.run();
+  const int64_t before = ranks[0].allocated_bytes();
+  for (size_t rank = 0; rank < 2; ++rank) {
+    ranks[rank].set_tracing(true);
+    std::vector<Program> larger{program(static_cast<int>(rank), 100'000)};
+    MemoryPlan plan = plan_of(larger);
+    ranks[rank].replace_programs(std::move(larger), std::move(plan));
+  }
+  EXPECT_GT(ranks[0].allocated_bytes(), before + 4 * 99'000);
+  ranks.run();
+  ranks.run();
+  for (size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_THAT(read_floats(ranks[rank], "total", 8), Each(9.0f));
+    EXPECT_EQ(ranks[rank].timeline().step, 2);
+  }
+  std::vector<Program> other{program(0, 100, "another")};
+  MemoryPlan plan = plan_of(other);
+  EXPECT_THAT(message_of<InternalError>(
+                  [&] { ranks[0].replace_programs(std::move(other), std::move(plan)); }),
+              HasSubstr("the new programs of rank 0 have other persistent buffers"));
+}
+
 TEST(CpuExecutor, RefusesCallsOutOfOrder) {
   LoneCpuExecutor executor({infinite_program()}, {});
   EXPECT_THROW(executor.wait(), InternalError);

@@ -724,6 +724,11 @@ class DeclaredForms {
           {own, weights, offsets, write(data_, {40, kWidth}), write(wide_, {40}),
            write(DType::kI32, {4})}},
          {"x", "weights", "offsets_of_all", "y", "y_weights", "offsets"}});
+    add({{"dispatch_rows",
+          to_attributes(ExpertExchangeAttributes{.experts = 6, .watch = {true}}),
+          {own, weights, offsets, write(data_, {40, kWidth}), write(wide_, {40}),
+           write(DType::kI32, {4}), tally_spec(RoomTally::kSize)}},
+         {"x", "weights", "offsets_of_all", "y", "y_weights", "offsets", "tally"}});
     add({{"dispatch_rows", attributes(false), {own, offsets, write(data_, {40, kWidth})}},
          {"x", "offsets_of_all", "y"},
          {{0, 0}, {2, 0}}});

@@ -74,7 +74,7 @@ void add_router(Forward& forward, ValueId x) {
 ValueId through_other_ranks(GraphBuilder& b, const RowsToDispatch& rows) {
   const int64_t num_rows = b.value(rows.x).shape[0];
   const ExpertGroup group{.name = "expert.exchange", .experts = 3, .max_rows = num_rows};
-  const DispatchedRows there = dispatch_rows(b, rows, group, "dispatched");
+  const DispatchedRows there = dispatch_rows(b, rows, group, std::nullopt, "dispatched");
   const Value like = b.value(there.x);
   const ValueId w = b.named_value({.name = "experts.own",
                                    .dtype = like.dtype,

@@ -64,7 +64,7 @@ TEST(ExpertExchangeBackward, IsTheOtherOp) {
                                             {.x = forward.activation("x", {kRows, 4}),
                                              .weights = forward.activation("w", {kRows}),
                                              .offsets_of_all = offsets},
-                                            group, "dispatched");
+                                            group, std::nullopt, "dispatched");
   const ValueId y = gelu(b, rows.x, "act");
   const ValueId weighted = routed_swiglu(b, y, rows.weights, rows.offsets, "weighted");
   forward.loss_of(combine_rows(b, weighted, offsets, kRows, group, "combined"));
@@ -73,6 +73,20 @@ TEST(ExpertExchangeBackward, IsTheOtherOp) {
             "combine_rows(dispatched.grad, dispatched.weights.grad, offsets -> x.grad, w.grad)");
   EXPECT_THAT(backward,
               testing::Contains("dispatch_rows(combined.grad, offsets -> weighted.grad)"));
+}
+
+TEST(ExpertExchangeCheck, OnlyDispatchWithWeightsHasATally) {
+  OpSpec watching = dispatch_spec();
+  watching.attributes = to_attributes(ExpertExchangeAttributes{.experts = 6, .watch = {true}});
+  expect_refused(watching, "operand 6 (tally) is missing");
+  watching.operands.push_back(tally_spec(RoomTally::kSize));
+  EXPECT_NO_THROW(check_spec(watching));
+  EXPECT_EQ(tally_kind(watching), TallyKind::kRowRoom);
+  EXPECT_EQ(without_tally(watching), dispatch_spec());
+  OpSpec combine = combine_spec();
+  combine.attributes =
+      to_attributes(ExpertExchangeAttributes{.experts = 6, .has_weights = false, .watch = {true}});
+  expect_refused(combine, "only dispatch_rows counts rows");
 }
 
 TEST(ValidIntegers, OfOffsetsOfAllMembers) {

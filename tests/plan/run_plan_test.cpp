@@ -65,7 +65,7 @@ TEST(RunPlan, RefusesRatesOfBiasesThatAreNotThere) {
       message_of<ConfigError>([&] { resolve_run(config, 0); }),
       "moe.balance_loss = 0.01, moe.sequence_balance_loss = 0, moe.z_loss = 0, "
       "moe.bias_update_rate = 0.01, "
-      "moe.capacity = 0, moe.on_overflow = \"error\", moe.watch = 10, moe.watch_counts = 500, "
+      "moe.capacity = 0, moe.on_overflow = \"rerun\", moe.watch = 10, moe.watch_counts = 500, "
       "moe.force_balance = false: the model has no experts; remove these keys, or set "
       "model.experts");
   config.model.experts = 4;

@@ -97,6 +97,39 @@ TEST(ExpertJson, HasCurvesAndTheLoadsOfTheLastStepWithCounts) {
   EXPECT_TRUE(expert_json({}).is_null());
 }
 
+std::vector<ExpertRecord> with_room() {
+  std::vector<ExpertRecord> records = two_steps();
+  for (ExpertRecord& record : records) {
+    record.room = {.room_used = 0.5, .sufficient_capacity = 1.25};
+  }
+  records[1].room = {
+      .dropped_rows = 7, .dropped_share = 0.125, .room_used = 1.5, .sufficient_capacity = 1.50001};
+  return records;
+}
+
+TEST(ExpertTable, HasTheRoomOfRanksWithDifferentExperts) {
+  const ReportTable table = expert_table(with_room());
+  EXPECT_EQ(table.columns.size(), table.rows[0].size());
+  EXPECT_EQ(std::vector(table.rows[0].end() - 5, table.rows[0].end()),
+            (std::vector<std::string>{"0%", "7", "50%", "1.25", "1.5"}));
+}
+
+TEST(RoomNote, SaysWhichCapacitySufficesAndWhichStepsRanAgain) {
+  EXPECT_EQ(room_note(two_steps(), {}), "");
+  EXPECT_EQ(room_note(with_room(), {{.step = 1}}),
+            "moe.capacity = 1.501 has room for all rows of the recorded steps (layers.1 at step 1 "
+            "needs it). 7 rows were dropped.");
+  std::vector<ExpertRecord> records = with_room();
+  records[1].room->dropped_rows = 0;
+  EXPECT_THAT(room_note(records, {{.step = 3, .reruns = 2}}),
+              testing::EndsWith("needs it). Step 3 ran again for more room."));
+  EXPECT_THAT(expert_json(records, {{.step = 3, .reruns = 2}, {.step = 9, .reruns = 1}})
+                  .at("room")
+                  .get<std::string>(),
+              testing::EndsWith(" Steps 3, 9 ran again for more room."));
+  EXPECT_FALSE(expert_json(two_steps()).contains("room"));
+}
+
 TEST(ExpertTable, IsInTheReportIfThereAreRecords) {
   ReportInput input;
   input.title = "sparse";

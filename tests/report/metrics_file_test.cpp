@@ -85,6 +85,30 @@ TEST(MetricsFile, OlderRecordsOfExpertsLackTheLossInsideSequences) {
   EXPECT_EQ(metrics.experts[0].z_loss, 2.5);
 }
 
+TEST(MetricsFile, RoomForRowsAndRerunsComeBack) {
+  const TempFolder folder;
+  ExpertRecord record{.step = 3, .layer = "layers.1"};
+  record.room = {
+      .dropped_rows = 5, .dropped_share = 0.25, .room_used = 1.5, .sufficient_capacity = 2.25};
+  EXPECT_THAT(metrics_line(record),
+              HasSubstr(",\"dropped_rows\":5,\"dropped_share\":0.25,\"room_used\":1.5,"
+                        "\"sufficient_capacity\":2.25}"));
+  EXPECT_THAT(metrics_line(StepRecord{.reruns = 2}), HasSubstr(",\"nan_steps\":0,\"reruns\":2}"));
+  write_test_file(folder / "metrics.jsonl", metrics_line(StepRecord{.step = 3, .reruns = 2}) +
+                                                metrics_line(StepRecord{.step = 4}) +
+                                                metrics_line(record));
+  const Metrics metrics = read_metrics(folder / "metrics.jsonl");
+  ASSERT_EQ(metrics.steps.size(), 2u);
+  EXPECT_EQ(metrics.steps[0].reruns, 2);
+  EXPECT_EQ(metrics.steps[1].reruns, 0);
+  ASSERT_EQ(metrics.experts.size(), 1u);
+  ASSERT_TRUE(metrics.experts[0].room.has_value());
+  EXPECT_EQ(metrics.experts[0].room->dropped_rows, 5);
+  EXPECT_EQ(metrics.experts[0].room->dropped_share, 0.25);
+  EXPECT_EQ(metrics.experts[0].room->room_used, 1.5);
+  EXPECT_EQ(metrics.experts[0].room->sufficient_capacity, 2.25);
+}
+
 TEST(MetricsFile, WhatFp8LostComesBack) {
   const TempFolder folder;
   const Fp8Record record{.step = 3,

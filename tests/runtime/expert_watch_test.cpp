@@ -68,6 +68,9 @@ using Rows = std::map<std::string, std::vector<int64_t>>;
 Rows rows_of(const StepTallies& tallies) {
   Rows sums;
   for (const Tally& tally : tallies.tallies) {
+    if (tally.place.kind != TallyKind::kExpertRows) {
+      continue;
+    }
     std::vector<int64_t>& sum = sums[tally.place.site];
     sum.resize(tally.values.size());
     std::ranges::transform(sum, tally.values, sum.begin(), std::plus());

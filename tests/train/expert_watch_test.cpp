@@ -58,6 +58,34 @@ TEST(ExpertRecords, RefuseRanksThatDisagree) {
             "ranks counted 2 and 1 experts at layers.1.moe.sort");
 }
 
+Tally room(const std::string& layer, std::vector<int64_t> values) {
+  return {.place = {.kind = TallyKind::kRowRoom, .site = layer + ".moe.dispatch"},
+          .values = std::move(values)};
+}
+
+TEST(ExpertRecords, HaveTheRoomOfTheRankToWhichMostRowsCame) {
+  const auto records = expert_records(
+      {.tallies = {rows("layers.1", {40, 24}), room("layers.1", {40, 4, 36, 30, 16}),
+                   room("layers.1", {24, 0, 12, 30, 16}), room("layers.0", {10, 0, 3, 6, 4})}},
+      {.step = 7});
+  ASSERT_EQ(records.size(), 2u);
+  const RoomRecord& found = records[1].room.value();
+  EXPECT_EQ(found.dropped_rows, 4);
+  EXPECT_EQ(found.dropped_share, 4.0 / 64);
+  EXPECT_EQ(found.room_used, 1.2);
+  EXPECT_EQ(found.sufficient_capacity, 2.25);
+  EXPECT_EQ(records[0].room->room_used, 0.5);
+  const std::optional<WorstRoom> worst = worst_room(records);
+  EXPECT_EQ(worst->used, 1.2);
+  EXPECT_EQ(worst->dropped_share, 4.0 / 64);
+  EXPECT_FALSE(worst_room({}).has_value());
+  EXPECT_FALSE(expert_records({.tallies = {rows("layers.1", {1})}}, {})[0].room.has_value());
+  EXPECT_EQ(message_of<DataError>([] {
+              expert_records({.tallies = {room("layers.1", {1, 2})}}, {});
+            }),
+            "a rank counted 2 numbers of its room at layers.1.moe.dispatch, not 5");
+}
+
 class ExpertWatchRun : public WholeRuns {
  protected:
   RunConfig experts_config(const std::string& run) const {

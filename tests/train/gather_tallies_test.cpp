@@ -33,7 +33,7 @@ TEST(GatherTallies, PassBetweenProcesses) {
 TEST(GatherTallies, OtherBytesAreRefused) {
   for (const char* const bytes :
        {"", "[]", "{\"tallies\":[]}", "{\"tallies\":[[1,\"a\",\"x\"]],\"losses\":[]}",
-        "{\"tallies\":[[3,\"a\",\"x\",[1]]],\"losses\":[]}",
+        "{\"tallies\":[[4,\"a\",\"x\",[1]]],\"losses\":[]}",
         "{\"tallies\":[[1,\"a\",\"x\",[-1]]],\"losses\":[]}",
         "{\"tallies\":[[1,\"a\",\"x\",[0.5]]],\"losses\":[]}",
         "{\"tallies\":[[1,2,\"x\",[1]]],\"losses\":[]}",

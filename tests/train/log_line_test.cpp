@@ -55,6 +55,20 @@ TEST(LogLine, HasTheBusiestExpertIfLoadsWereSet) {
   EXPECT_THAT(line_of(interval), Not(HasSubstr("expert")));
 }
 
+TEST(LogLine, HasRoomDroppedRowsAndRerunsIfThereAreSome) {
+  LogInterval interval(0, 0);
+  StepRecord again = step_record(10, 5);
+  again.reruns = 2;
+  interval.add(again);
+  interval.add(step_record(11, 5));
+  interval.set_room(1.254, 0.00125);
+  EXPECT_THAT(line_of(interval),
+              HasSubstr(" room used: 125% | dropped rows: 0.125% | reruns: 2 | loss scale: 1.0 |"));
+  interval.add(step_record(12, 5));
+  interval.set_room(0.5, 0);
+  EXPECT_THAT(line_of(interval), HasSubstr(" room used: 50% | loss scale: 1.0 |"));
+}
+
 TEST(LogLine, BeginsWithTheLocalTimeInMicroseconds) {
   LogInterval interval(0, 0);
   interval.add(step_record(1, 1));

@@ -339,6 +339,7 @@ TEST_F(Trainer, TooManyRowsForARankStopWithTheKeyThatGivesRoom) {
   c.model.expert_ffn = 8;
   c.parallel.expert = c.parallel.ranks;
   c.moe.capacity = 0.5;
+  c.moe.on_overflow = "error";
   EXPECT_THAT(message_of<DeviceError>([&] { run(c); }),
               ContainsRegex("^step 1: loss .*nan.* room for moe.capacity = 0.5 of the rows"));
   c.moe.on_overflow = "drop";

@@ -71,5 +71,23 @@ TEST(VerifyLayout, KeepsTheMicrobatchesOrTheirLastGroup) {
   EXPECT_EQ(microbatches(4, 64), 8);
 }
 
+// The steps of such a run have the results of enough room.
+TEST(VerifyLayout, GivesRanksRoomForAllRowsThatRunAgain) {
+  RunConfig config = small_config();
+  config.model.experts = 4;
+  config.model.experts_per_token = 2;
+  config.model.expert_ffn = 8;
+  config.parallel.ranks = 2;
+  config.parallel.expert = 2;
+  config.moe.capacity = 0.5;
+  const auto loss_difference = [&] {
+    validate(config);
+    return compare_with_one_rank(resolve_run(shrunken(resolved(config)), 0), {.steps = 1}).loss_f64;
+  };
+  EXPECT_LT(loss_difference(), 1e-12);
+  config.moe.on_overflow = "drop";
+  EXPECT_GT(loss_difference(), 1e-6);
+}
+
 }  // namespace
 }  // namespace braid

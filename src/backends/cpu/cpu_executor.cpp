@@ -67,7 +67,9 @@ struct CpuExecutor::State {
   std::vector<std::unique_ptr<StreamThread>> threads;  // last member: destroyed before the members
                                                        // that the threads use
 
-  State(std::vector<Program> sources, MemoryPlan memory, CpuExecutorOptions given);
+  /// Without `persistent`, persistent buffers are allocated and zero.
+  State(std::vector<Program> sources, MemoryPlan memory, CpuExecutorOptions given,
+        std::optional<HostArena> persistent = std::nullopt);
 
   void abandon();
   bool wait_for_streams();
@@ -90,7 +92,8 @@ struct CpuExecutor::State {
                                         size_t size_bytes) const;
 };
 
-CpuExecutor::State::State(std::vector<Program> sources, MemoryPlan memory, CpuExecutorOptions given)
+CpuExecutor::State::State(std::vector<Program> sources, MemoryPlan memory, CpuExecutorOptions given,
+                          std::optional<HostArena> persistent)
     : options(std::move(given)), plan(std::move(memory)) {
   check(sources.size() == plan.programs.size(), "{} programs, but a memory plan of {}",
         sources.size(), plan.programs.size());
@@ -99,8 +102,10 @@ CpuExecutor::State::State(std::vector<Program> sources, MemoryPlan memory, CpuEx
   }
   step.rank = sources.empty() ? 0 : sources[0].rank;
   step.transport = options.transport;
-  persistent_arena =
-      HostArena(plan.persistent_bytes, fmt::format("persistent buffers of rank {}", step.rank));
+  persistent_arena = persistent
+                         ? std::move(*persistent)
+                         : HostArena(plan.persistent_bytes,
+                                     fmt::format("persistent buffers of rank {}", step.rank));
   step_arena = HostArena(plan.step_bytes, fmt::format("step buffers of rank {}", step.rank));
   host_arena = HostArena(plan.host_bytes, fmt::format("buffers on the host of rank {}", step.rank));
   if (options.emulated_peers) {
@@ -301,7 +306,7 @@ CpuExecutor::CpuExecutor(std::vector<Program> programs, MemoryPlan plan, CpuExec
     : state_(std::make_unique<State>(std::move(programs), std::move(plan), std::move(options))) {}
 
 CpuExecutor::~CpuExecutor() {
-  if (state_->leave_behind()) {
+  if (state_ != nullptr && state_->leave_behind()) {
     static_cast<void>(state_.release());
   }
 }
@@ -396,6 +401,25 @@ HostBlock CpuExecutor::host_block(int64_t size_bytes) {
 void CpuExecutor::set_finite_checks(bool enabled) {
   check(!state_->in_flight, "checks are switched while a step runs");
   state_->step.finite_checks = enabled;
+}
+
+/// The old memory of steps is free before the new one is allocated.
+void CpuExecutor::replace_programs(std::vector<Program> programs, MemoryPlan plan) {
+  check(!state_->in_flight, "programs are replaced while a step runs");
+  check(plan.persistent_bytes == state_->plan.persistent_bytes &&
+            plan.persistent_offset_bytes == state_->plan.persistent_offset_bytes,
+        "the new programs of rank {} have other persistent buffers", state_->step.rank);
+  HostArena persistent = std::move(state_->persistent_arena);
+  const CpuExecutorOptions options = state_->options;
+  const bool finite_checks = state_->step.finite_checks;
+  const bool tracing = state_->tracing;
+  const int64_t num_launches = state_->num_launches;
+  state_.reset();
+  state_ =
+      std::make_unique<State>(std::move(programs), std::move(plan), options, std::move(persistent));
+  state_->step.finite_checks = finite_checks;
+  state_->num_launches = num_launches;
+  set_tracing(tracing);
 }
 
 void CpuExecutor::set_tracing(bool enabled) {

@@ -73,6 +73,7 @@ class CpuExecutor : public Executor {
   void zero(std::string_view buffer) override;
   HostBlock host_block(int64_t size_bytes) override;
   void set_finite_checks(bool enabled) override;
+  void replace_programs(std::vector<Program> programs, MemoryPlan plan) override;
   void set_tracing(bool enabled) override;
   /// RankTimeline::step counts the launches of this executor from 0.
   RankTimeline timeline() const override;

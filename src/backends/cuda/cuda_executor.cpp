@@ -17,26 +17,32 @@
 namespace braid {
 
 struct CudaExecutor::State {
+  CudaContext& context;
+  CudaExecutorOptions options;
   DeviceRank rank;
   StepsInFlight steps;
   std::vector<bool> has_run;  // by program
-  bool poison_step_arena;
-  bool sync_each_task;
   bool finite_checks = false;
   std::optional<std::string> failure;
   bool is_failure_of_another = false;
   int64_t traced_launch = 0;
   std::unique_ptr<StepTracer> tracer;  // last member: its graphs are destroyed before what they use
 
-  State(std::vector<Program> programs, MemoryPlan plan, CudaContext& context,
-        const CudaExecutorOptions& options)
-      : rank(std::move(programs), std::move(plan), context, options),
-        steps(rank, options.timeout_ns),
-        has_run(rank.programs().size()),
-        poison_step_arena(options.poison_step_arena),
-        sync_each_task(options.sync_each_task) {}
+  /// What new programs continue with.
+  struct Before {
+    std::optional<DeviceArena> persistent = std::nullopt;
+    int64_t num_launched = 0;
+  };
 
-  bool one_by_one() const { return sync_each_task || finite_checks; }
+  State(std::vector<Program> programs, MemoryPlan plan, CudaContext& of_rank,
+        CudaExecutorOptions chosen, Before before)
+      : context(of_rank),
+        options(std::move(chosen)),
+        rank(std::move(programs), std::move(plan), context, options, std::move(before.persistent)),
+        steps(rank, options.timeout_ns, before.num_launched),
+        has_run(rank.programs().size()) {}
+
+  bool one_by_one() const { return options.sync_each_task || finite_checks; }
   bool launches_graph(size_t program_index) const {
     return rank.has_graphs() && !one_by_one() && has_run[program_index];
   }
@@ -98,7 +104,7 @@ void CudaExecutor::State::start_step(size_t program_index) {
     traced_launch = steps.num_launched() - 1;
     tracer->begin(traced_step(program_index, as_graph));
   }
-  if (poison_step_arena) {
+  if (options.poison_step_arena) {
     rank.memory().poison_step_buffers(rank.launch_stream());
   }
   rank.begin_step(steps.num_launched() - 1, program_index);
@@ -189,10 +195,13 @@ void CudaExecutor::State::fail(std::string reason) {
 CudaExecutor::CudaExecutor(std::vector<Program> programs, MemoryPlan plan, CudaContext& context,
                            CudaExecutorOptions options)
     : state_(std::make_unique<State>(std::move(programs), std::move(plan), context,
-                                     std::move(options))) {}
+                                     std::move(options), State::Before{})) {}
 
 /// Work that never ends is leaked with its memory: freeing the memory would wait for it.
 CudaExecutor::~CudaExecutor() {
+  if (state_ == nullptr) {  // programs could not be replaced
+    return;
+  }
   ignore_error(cudaSetDevice(state_->rank.device()));
   if (!state_->drain()) {
     static_cast<void>(state_.release());
@@ -319,6 +328,33 @@ HostBlock CudaExecutor::host_block(int64_t size_bytes) {
 void CudaExecutor::set_finite_checks(bool enabled) {
   state_->check_idle("checks are switched");
   state_->finite_checks = enabled;
+}
+
+/// The old memory of steps is free before the new one is allocated.
+void CudaExecutor::replace_programs(std::vector<Program> programs, MemoryPlan plan) {
+  State& old = *state_;
+  old.check_idle("programs are replaced");
+  check(!old.failure && !old.options.emulated_peers,
+        "programs are replaced after an error, or beside emulated ranks");
+  const MemoryPlan& before = old.rank.memory().plan();
+  check(plan.persistent_bytes == before.persistent_bytes &&
+            plan.persistent_offset_bytes == before.persistent_offset_bytes,
+        "the new programs of rank {} have other persistent buffers", old.rank.rank());
+  old.rank.use_device();
+  static_cast<void>(old.drain());
+  CudaContext& context = old.context;
+  const CudaExecutorOptions options = old.options;
+  const bool finite_checks = old.finite_checks;
+  const bool tracing = old.is_traced();
+  State::Before kept{.persistent = old.rank.memory().take_persistent(),
+                     .num_launched = old.steps.num_launched()};
+  state_.reset();
+  state_ = std::make_unique<State>(std::move(programs), std::move(plan), context, options,
+                                   std::move(kept));
+  state_->finite_checks = finite_checks;
+  if (tracing) {
+    set_tracing(true);
+  }
 }
 
 void CudaExecutor::set_tracing(bool enabled) {

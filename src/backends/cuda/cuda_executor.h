@@ -109,6 +109,9 @@ class CudaExecutor : public Executor {
   uint64_t hash(std::span<const BufferElems> parts) override;
   HostBlock host_block(int64_t size_bytes) override;
   void set_finite_checks(bool enabled) override;
+  /// All ranks that communicate call it at the same time, each in its own thread, with no step of
+  /// any of them in flight. Not with emulated ranks.
+  void replace_programs(std::vector<Program> programs, MemoryPlan plan) override;
   /// All ranks that communicate call it at the same time, each in its own thread.
   void set_tracing(bool enabled) override;
   /// RankTimeline::step counts the launches of this executor from 0.

@@ -60,7 +60,7 @@ CudaContext& made_current(CudaContext& context) {
 }  // namespace
 
 DeviceRank::DeviceRank(std::vector<Program> programs, MemoryPlan plan, CudaContext& context,
-                       const CudaExecutorOptions& options)
+                       const CudaExecutorOptions& options, std::optional<DeviceArena> persistent)
     : context_(made_current(context)),
       programs_(checked(std::move(programs), plan)),
       rank_(programs_.empty() ? 0 : programs_[0].rank),
@@ -74,7 +74,7 @@ DeviceRank::DeviceRank(std::vector<Program> programs, MemoryPlan plan, CudaConte
     add_program(i);
   }
   // After the kernels, which may need memory while algorithms are measured.
-  memory_.emplace(std::move(plan), rank_, communication_.allocator());
+  memory_.emplace(std::move(plan), rank_, communication_.allocator(), std::move(persistent));
   streams_.allocate_scratch(rank_);
   make_marks();
   bind();

@@ -29,9 +29,10 @@ namespace braid {
 /// the programs.
 class DeviceRank {
  public:
-  /// Parameters as for CudaExecutor.
+  /// Parameters as for CudaExecutor; `persistent` as for RankMemory.
   DeviceRank(std::vector<Program> programs, MemoryPlan plan, CudaContext& context,
-             const CudaExecutorOptions& options);
+             const CudaExecutorOptions& options,
+             std::optional<DeviceArena> persistent = std::nullopt);
   DeviceRank(const DeviceRank&) = delete;
   DeviceRank& operator=(const DeviceRank&) = delete;
 

@@ -13,12 +13,19 @@ constexpr int kPoisonByte = 0xFF;
 
 }  // namespace
 
-RankMemory::RankMemory(MemoryPlan plan, int rank, const Allocator& allocator)
+RankMemory::RankMemory(MemoryPlan plan, int rank, const Allocator& allocator,
+                       std::optional<DeviceArena> persistent)
     : plan_(std::move(plan)),
-      persistent_(plan_.persistent_bytes, fmt::format("persistent buffers of rank {}", rank),
-                  allocator),
+      persistent_(persistent
+                      ? *std::move(persistent)
+                      : DeviceArena(plan_.persistent_bytes,
+                                    fmt::format("persistent buffers of rank {}", rank), allocator)),
       step_(plan_.step_bytes, fmt::format("step buffers of rank {}", rank), allocator),
-      host_(plan_.host_bytes, fmt::format("buffers on the host of rank {}", rank)) {}
+      host_(plan_.host_bytes, fmt::format("buffers on the host of rank {}", rank)) {
+  check(persistent_.size_bytes() == plan_.persistent_bytes,
+        "rank {}: {} bytes of persistent buffers for a plan of {}", rank, persistent_.size_bytes(),
+        plan_.persistent_bytes);
+}
 
 std::vector<std::byte*> RankMemory::bind(const Program& program, size_t program_index) {
   const StepPlan& step_plan = plan_.programs[program_index];

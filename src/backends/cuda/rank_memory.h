@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "backends/buffer_addresses.h"
@@ -19,8 +21,11 @@ namespace braid {
 /// of step buffers, and one on the host. Zeroed at construction.
 class RankMemory {
  public:
-  /// `rank` is for errors. Throws DeviceError if an allocation fails.
-  RankMemory(MemoryPlan plan, int rank, const Allocator& allocator);
+  /// `rank` is for errors. `persistent`: memory of persistent buffers that exists, with its content
+  /// (take_persistent); nothing: they get new memory. Throws DeviceError if an allocation fails,
+  /// and InternalError if that memory has another size.
+  RankMemory(MemoryPlan plan, int rank, const Allocator& allocator,
+             std::optional<DeviceArena> persistent = std::nullopt);
   RankMemory(const RankMemory&) = delete;
   RankMemory& operator=(const RankMemory&) = delete;
 
@@ -30,6 +35,11 @@ class RankMemory {
 
   /// Those of the bound programs.
   const PersistentBuffers& persistent_buffers() const { return persistent_buffers_; }
+
+  /// For another RankMemory, whose plan has the same persistent buffers. This one can then only be
+  /// destroyed.
+  DeviceArena take_persistent() { return std::move(persistent_); }
+  const MemoryPlan& plan() const { return plan_; }
 
   /// The memory that other ranks may access.
   std::vector<SharedMemory> shared() const;

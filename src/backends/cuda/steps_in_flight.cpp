@@ -12,8 +12,12 @@
 
 namespace braid {
 
-StepsInFlight::StepsInFlight(const DeviceRank& rank, int64_t timeout_ns)
-    : rank_(rank), timeout_(timeout_ns), histories_(rank.programs().size()) {
+StepsInFlight::StepsInFlight(const DeviceRank& rank, int64_t timeout_ns, int64_t num_launched)
+    : rank_(rank),
+      timeout_(timeout_ns),
+      histories_(rank.programs().size()),
+      num_launched_(num_launched),
+      num_waited_(num_launched) {
   for (Step& step : steps_) {
     step.ended = CudaEvent(EventTiming::kTimed);
   }

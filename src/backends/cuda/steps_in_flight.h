@@ -24,8 +24,8 @@ class StepsInFlight {
   static constexpr int kMost = 2;
 
   /// For this rank, which must outlive this object; events are of the current device. `timeout_ns`
-  /// as in CudaExecutorOptions.
-  StepsInFlight(const DeviceRank& rank, int64_t timeout_ns);
+  /// as in CudaExecutorOptions. `num_launched`: launches before.
+  StepsInFlight(const DeviceRank& rank, int64_t timeout_ns, int64_t num_launched = 0);
 
   int count() const { return static_cast<int>(num_launched_ - num_waited_); }
   /// The number of launches so far.
@@ -84,8 +84,8 @@ class StepsInFlight {
   std::chrono::nanoseconds timeout_;
   std::vector<History> histories_;  // by program
   std::array<Step, kMost> steps_;   // used in turn
-  int64_t num_launched_ = 0;
-  int64_t num_waited_ = 0;           // of the launches
+  int64_t num_launched_;
+  int64_t num_waited_;               // of the launches
   CudaEvent last_ended_;             // the last step waited for: on the device, and
   Clock::time_point last_end_ = {};  // on the host's clock
   std::chrono::nanoseconds lateness_ = {};

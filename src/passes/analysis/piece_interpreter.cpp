@@ -275,14 +275,13 @@ uint64_t PieceInterpreter::compute(const OpSpec& spec, std::span<const BufferRan
   return seen;
 }
 
-/// The task without its tally, then the tally.
+/// The task without its tally, then the tally. Returns the hash of what the task reads without it:
+/// that is what other ranks see of a collective.
 uint64_t PieceInterpreter::count(const OpSpec& spec, std::span<const BufferRange> ranges,
                                  TaskId id) {
   const OpSpec counted = without_tally(spec);
-  const uint64_t seen =
-      with_pieces(compute(counted, ranges.first(ranges.size() - 1), hash_value(counted), id),
-                  read(ranges.back()));
-  values_.write(ranges.back(), seen, id);
+  const uint64_t seen = compute(counted, ranges.first(ranges.size() - 1), hash_value(counted), id);
+  values_.write(ranges.back(), with_pieces(seen, read(ranges.back())), id);
   return seen;
 }
 

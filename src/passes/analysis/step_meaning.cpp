@@ -200,14 +200,17 @@ class Interpreter {
     return seen;
   }
 
-  /// The task without its tally, then the tally.
+  /// The task without its tally, then the tally. Returns the hash of what the task reads without
+  /// it: that is what other ranks see of a collective.
   uint64_t count(const OpSpec& spec, std::span<const BufferRange> ranges, TaskId id) {
     const OpSpec counted = without_tally(spec);
-    uint64_t seen = compute(counted, ranges.first(ranges.size() - 1), hash_value(counted), id);
+    const uint64_t seen =
+        compute(counted, ranges.first(ranges.size() - 1), hash_value(by_any_engine(counted)), id);
+    uint64_t counts = seen;
     for (const Piece& piece : values_.read(ranges.back())) {
-      seen = with_piece(seen, piece);
+      counts = with_piece(counts, piece);
     }
-    values_.write(ranges.back(), seen, id);
+    values_.write(ranges.back(), counts, id);
     return seen;
   }
 

@@ -113,6 +113,7 @@ function make_experts({experts}) {
   const rows = experts.table.rows.map((row) => ({cells: row.map((cell, i) => [cell, i === 0 ? 'name' : 'number'])}));
   const names = legend([['worst layer', 'var(--held-out)', 'line'], ['mean of layers', 'var(--train)', 'line']]);
   const about = note('Max violation: rows of the busiest expert / mean − 1; 0 is equal');
-  return [[card('Experts', [names, spacer(), about], chart.canvas, ...picture, element('h3', {}, 'Layers with the least equal loads'),
+  const room = experts.room ? [note(experts.room)] : [];
+  return [[card('Experts', [names, spacer(), about], chart.canvas, ...picture, ...room, element('h3', {}, 'Layers with the least equal loads'),
     element('div', {class: 'scroll', id: 'experts'}, table(head, rows)))], {chart, map}];
 }

@@ -13,6 +13,7 @@
 #include "backends/cuda/device_arena.h"
 #include "comm/emulated_call.h"
 #include "comm/row_exchange.h"
+#include "ops/expert_exchange.h"
 #include "support/row_exchange_cases.h"
 
 namespace braid {
@@ -27,8 +28,13 @@ struct MemberMemory {
   std::vector<std::byte> y;
   std::vector<std::byte> y_weights;
   std::vector<std::byte> offsets;
+  std::vector<std::byte> tally;
 
-  auto all() { return std::array{&x, &weights, &y, &y_weights, &offsets}; }
+  auto all() { return std::array{&x, &weights, &y, &y_weights, &offsets, &tally}; }
+  /// Of each of them.
+  std::array<std::byte*, 6> data() {
+    return {x.data(), weights.data(), y.data(), y_weights.data(), offsets.data(), tally.data()};
+  }
 };
 
 std::vector<std::byte> random_bytes(DType dtype, int64_t elems, uint32_t seed) {
@@ -64,11 +70,12 @@ struct Exchanged {
             .weights = random_bytes(DType::kF32, sent(), seed + 1),
             .y = poisoned(received() * width, dtype_bytes(dtype)),
             .y_weights = poisoned(received(), sizeof(float)),
-            .offsets = poisoned(experts.local() + 1, sizeof(int32_t))};
+            .offsets = poisoned(experts.local() + 1, sizeof(int32_t)),
+            .tally = std::vector<std::byte>(RoomTally::kSize * sizeof(int64_t), std::byte{1})};
   }
 
-  /// `data`: of x, weights, y, y_weights, offsets.
-  CommCall call(const Group& group, const std::array<std::byte*, 5>& data,
+  /// `data`: as MemberMemory has them.
+  CommCall call(const Group& group, const std::array<std::byte*, 6>& data,
                 const int32_t* offsets_of_all) const {
     CommCall call{.op = op,
                   .group = &group,
@@ -89,7 +96,10 @@ struct Exchanged {
       call.rows.send_weights = data[1];
       call.rows.recv_weights = data[3];
     }
-    call.rows.offsets = has_weights && dispatches() ? reinterpret_cast<int32_t*>(data[4]) : nullptr;
+    if (has_weights && dispatches()) {
+      call.rows.offsets = reinterpret_cast<int32_t*>(data[4]);
+      call.rows.tally = reinterpret_cast<int64_t*>(data[5]);
+    }
     return call;
   }
 };
@@ -110,7 +120,9 @@ class OnDevice {
   }
 
   std::byte* data(size_t part) const { return arena_.data() + begins_[part]; }
-  std::array<std::byte*, 5> all() const { return {data(0), data(1), data(2), data(3), data(4)}; }
+  std::array<std::byte*, 6> all() const {
+    return {data(0), data(1), data(2), data(3), data(4), data(5)};
+  }
 
   MemberMemory read() {
     for (size_t i = 0; i < begins_.size(); ++i) {
@@ -158,6 +170,7 @@ class RowExchangeOnGpu : public ::testing::Test {
     EXPECT_TRUE(gpu.y == cpu.y) << "rows of member " << member;
     EXPECT_TRUE(gpu.y_weights == cpu.y_weights) << "weights of member " << member;
     EXPECT_TRUE(gpu.offsets == cpu.offsets) << "offsets of member " << member;
+    EXPECT_TRUE(gpu.tally == cpu.tally) << "tally of member " << member;
     EXPECT_TRUE(gpu.x == cpu.x && gpu.weights == cpu.weights) << "x of member " << member;
   }
 
@@ -186,11 +199,7 @@ class RowExchangeOnGpu : public ::testing::Test {
     BRAID_CUDA_CHECK(cudaStreamSynchronize(stream));
     for (size_t m = 0; m < gpu.size(); ++m) {
       MemberMemory& own = cpu[m];
-      exchange_rows(given.call(group,
-                               {own.x.data(), own.weights.data(), own.y.data(),
-                                own.y_weights.data(), own.offsets.data()},
-                               offsets.data()),
-                    m, given_rows);
+      exchange_rows(given.call(group, own.data(), offsets.data()), m, given_rows);
       expect_same(gpu[m].read(), own, static_cast<int64_t>(m));
     }
   }
@@ -261,12 +270,8 @@ TEST_F(RowExchangeOnGpu, IsEmulatedAsOnTheCpu) {
         const auto* const there = reinterpret_cast<const int32_t*>(offsets_there->data());
         launch_emulated_row_exchange(given.call(group, gpu.all(), there), m, stream);
         BRAID_CUDA_CHECK(cudaStreamSynchronize(stream));
-        run_emulated({.member = m},
-                     given.call(group,
-                                {cpu.x.data(), cpu.weights.data(), cpu.y.data(),
-                                 cpu.y_weights.data(), cpu.offsets.data()},
-                                offsets.data()),
-                     {}, /*is_first_step=*/true);
+        run_emulated({.member = m}, given.call(group, cpu.data(), offsets.data()), {},
+                     /*is_first_step=*/true);
         expect_same(gpu.read(), cpu, static_cast<int64_t>(m));
       }
     }

@@ -3,7 +3,7 @@
 // members, each rank beginning with another one, so that no link has all traffic at once.
 #include "backends/cuda/comm/row_exchange.h"
 
-#include <algorithm>
+#include <limits>
 
 #include "backends/cuda/cuda_error.h"
 #include "backends/cuda/kernels/block_sum.cuh"
@@ -11,13 +11,13 @@
 #include "backends/cuda/kernels/launch.h"
 #include "backends/cuda/kernels/vector_rows.cuh"
 #include "base/errors.h"
+#include "ops/expert_exchange.h"
 
 namespace braid {
 namespace {
 
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / kWarpSize;
-constexpr int kQuietNan = 0x7fc00000;
 
 template <class T>
 struct ExchangeArgs {
@@ -32,7 +32,9 @@ struct ExchangeArgs {
   int copies = 1;
   int local_experts = 1;
   int room = 0;
-  bool drops = false;
+  int sent_rows = 0;         // of x
+  float dropped = 0;         // what a row without room brings back: 0, or NaN
+  int64_t* tally = nullptr;  // [RoomTally::kSize]; null: rows are not counted
   const T* x[kMaxRowExchangeMembers];
   const float* weights[kMaxRowExchangeMembers];
 
@@ -116,9 +118,9 @@ __device__ void copy_row(T* to, const T* from, int64_t width) {
 }
 
 template <class T>
-__device__ void clear_row(T* to, int64_t width) {
+__device__ void fill_row(T* to, float value, int64_t width) {
   for (int64_t c = threadIdx.x % kWarpSize; c < width; c += kWarpSize) {
-    to[c] = narrow<T>(0.0f);
+    to[c] = narrow<T>(value);
   }
 }
 
@@ -169,6 +171,18 @@ __device__ void write_offsets(const ExchangeArgs<T>& args, int32_t needed) {
   }
 }
 
+/// One thread.
+template <class T>
+__device__ void add_to_tally(const ExchangeArgs<T>& args, int64_t came) {
+  if (args.member % args.copies == 0) {
+    args.tally[RoomTally::kRows] += came;
+    args.tally[RoomTally::kDropped] += max(came - args.room, int64_t{0});
+  }
+  args.tally[RoomTally::kMost] = max(args.tally[RoomTally::kMost], came);
+  args.tally[RoomTally::kRoom] = args.room;
+  args.tally[RoomTally::kEqual] = int64_t{args.sent_rows} * args.copies;
+}
+
 template <bool kAligned, class T>
 __global__ void __launch_bounds__(kThreads)
     dispatch_kernel(const __grid_constant__ ExchangeArgs<T> args) {
@@ -180,6 +194,9 @@ __global__ void __launch_bounds__(kThreads)
   if (args.offsets != nullptr && blockIdx.x == 0) {
     write_offsets(args, needed);
   }
+  if (args.tally != nullptr && blockIdx.x == 0 && threadIdx.x == 0) {
+    add_to_tally(args, needed);
+  }
   for_each_row(needed, args.members, [&](int32_t row) {
     const int run = run_of(table.begin, runs, row);
     const int source = source_of(args, run);
@@ -190,11 +207,11 @@ __global__ void __launch_bounds__(kThreads)
       return;
     }
     const bool has_weight = threadIdx.x % kWarpSize == 0 && args.y_weights != nullptr;
-    float weight = has_weight ? args.weights[source][from] : 0.0f;  // arrives while the row does
+    const float weight =
+        has_weight ? args.weights[source][from] : 0.0f;  // arrives while the row does
     copy_row<kAligned>(args.y + to * args.width, args.x[source] + from * args.width, args.width);
     if (has_weight) {
-      const bool is_invalid = to == 0 && !args.drops && needed > args.room;
-      args.y_weights[to] = is_invalid ? __int_as_float(kQuietNan) : weight;
+      args.y_weights[to] = weight;
     }
   });
 }
@@ -239,14 +256,14 @@ __device__ void bring_back(const ExchangeArgs<T>& args, int32_t row, int expert,
   const bool fits = held < args.room;  // else it was dropped
   T* const to = args.y + row * args.width;
   if (!fits) {
-    clear_row(to, args.width);
+    fill_row(to, args.dropped, args.width);
   } else if (args.copies > 1) {
     sum_row<kAligned>(args, to, holder, held);
   } else {
     copy_row<kAligned>(to, args.x[holder] + held * args.width, args.width);
   }
   if (threadIdx.x % kWarpSize == 0 && args.y_weights != nullptr) {
-    args.y_weights[row] = fits ? sum_weights(args, holder, held) : 0.0f;
+    args.y_weights[row] = fits ? sum_weights(args, holder, held) : args.dropped;
   }
 }
 
@@ -289,7 +306,9 @@ ExchangeArgs<T> args_of(const CommCall& call, size_t member, const RowsOfMembers
   args.copies = static_cast<int>(rows.copies);
   args.local_experts = static_cast<int>(rows.experts * rows.copies / members);
   args.room = static_cast<int>(call.op == CommOp::kDispatchRows ? rows.recv_rows : rows.send_rows);
-  args.drops = rows.drops;
+  args.sent_rows = static_cast<int>(rows.send_rows);
+  args.dropped = rows.drops ? 0.0f : std::numeric_limits<float>::quiet_NaN();
+  args.tally = rows.tally;
   for (size_t m = 0; m < from.rows.size(); ++m) {
     args.x[m] = reinterpret_cast<const T*>(from.rows[m]);
     args.weights[m] = rows.has_weights ? reinterpret_cast<const float*>(from.weights[m]) : nullptr;

@@ -217,7 +217,7 @@ ValueId computed_by_all(BlockBuilder& builder, const Inputs& own, int64_t tokens
       all_gather(graph, own.offsets, group.name, group.num_ranks, "moe.offsets_of_all");
   const DispatchedRows rows =
       dispatch_rows(graph, {.x = own.x, .weights = own.weights, .offsets_of_all = offsets}, group,
-                    "moe.dispatch");
+                    builder.room_tally("moe.room", RoomTally::kSize), "moe.dispatch");
   const ValueId outputs =
       computed(builder, {.x = rows.x, .weights = rows.weights, .offsets = rows.offsets});
   const int64_t num_rows = graph.value(own.x).shape[0];

@@ -1,0 +1,161 @@
+#include "plan/routing_loads.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/errors.h"
+#include "base/philox.h"
+#include "base/text.h"
+#include "model/blocks/registry.h"
+
+namespace braid {
+namespace {
+
+/// Independent of the platform's library, like everything else that is random in braid.
+class Draws {
+ public:
+  double uniform() {  // in (0, 1)
+    const auto number = static_cast<uint32_t>(count_++);
+    const auto words = philox4x32({number, 0, 0, 0}, {0x0A11, 0x10AD});
+    return (static_cast<double>(words[0]) + 0.5) * 0x1p-32;
+  }
+
+  double normal() { return philox_normal(kNormals, count_++); }
+
+  /// The logarithm of a Gamma variate with this shape. Below 1, that of shape + 1 times a power of
+  /// a uniform variate, so small shapes do not become 0. Source: Marsaglia and Tsang, A simple
+  /// method for generating gamma variables, 2000.
+  double log_gamma(double shape) {
+    if (shape < 1) {
+      return log_gamma(shape + 1) + std::log(uniform()) / shape;
+    }
+    const double d = shape - 1.0 / 3;
+    const double c = 1 / std::sqrt(9 * d);
+    while (true) {
+      const double x = normal();
+      const double v = std::pow(1 + c * x, 3);
+      if (1 + c * x > 0 && std::log(uniform()) < x * x / 2 + d - d * v + d * std::log(v)) {
+        return std::log(d * v);
+      }
+    }
+  }
+
+ private:
+  static constexpr uint64_t kNormals = 0x10AD5;
+  uint64_t count_ = 0;
+};
+
+std::vector<double> dirichlet(int64_t size, double concentration, Draws& draws) {
+  std::vector<double> shares(static_cast<size_t>(size));
+  std::ranges::generate(shares, [&] { return draws.log_gamma(concentration); });
+  const double largest = *std::ranges::max_element(shares);
+  for (double& share : shares) {
+    share = std::exp(share - largest);
+  }
+  return shares;
+}
+
+void require_ranks(const RunSpec& run, const char* option) {
+  if (run.mesh.sizes().expert == 1) {
+    throw_config_error(
+        "{}: all ranks have all experts, so routing makes none wait; set "
+        "parallel.expert, or remove the option",
+        option);
+  }
+}
+
+int64_t layers_with_experts(const RunSpec& run) {
+  return std::ranges::count(run.model.layers, &kMoeBlock, &LayerSpec::feed_forward);
+}
+
+RoutingLoads loads_from(std::string source, const std::vector<double>& busiest) {
+  return {.source = std::move(source),
+          .busiest = std::accumulate(busiest.begin(), busiest.end(), 0.0) /
+                     static_cast<double>(busiest.size()),
+          .worst = *std::ranges::max_element(busiest)};
+}
+
+double percent_more(double more, double than) {
+  return than > 0 ? (more / than - 1) * 100 : 0;
+}
+
+/// "Dirichlet(0.5): the busiest of 8 ranks has 1.62 times the mean, ...".
+std::string loads_text(const RunSpec& run, const RoutingLoads& loads) {
+  return fmt::format(
+      "routing by {}: the busiest of {} ranks has {:.3g} times the rows of equal "
+      "loads, {:.3g} in the worst layer, which needs moe.capacity = {:.3g}",
+      loads.source, run.mesh.sizes().expert, loads.busiest, loads.worst,
+      std::ceil(loads.worst * 1e3) / 1e3);
+}
+
+}  // namespace
+
+double busiest_rank(const std::vector<double>& rows_of_experts, int64_t ranks) {
+  const auto local = std::ssize(rows_of_experts) / ranks;
+  double most = 0;
+  double all = 0;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    const auto begin = rows_of_experts.begin() + rank * local;
+    const double rows = std::accumulate(begin, begin + local, 0.0);
+    most = std::max(most, rows);
+    all += rows;
+  }
+  return all > 0 ? most * static_cast<double>(ranks) / all : 1;
+}
+
+RoutingLoads drawn_loads(const RunSpec& run, double concentration) {
+  if (!std::isfinite(concentration) || concentration <= 0) {
+    throw_config_error("--routing-skew {}: must be a positive number; 1 is much skew, 100 little",
+                       concentration);
+  }
+  require_ranks(run, "--routing-skew");
+  Draws draws;
+  std::vector<double> busiest;
+  for (int64_t i = 0; i < layers_with_experts(run) * kDrawsPerLayer; ++i) {
+    busiest.push_back(
+        busiest_rank(dirichlet(run.model.experts, concentration, draws), run.mesh.sizes().expert));
+  }
+  return loads_from(fmt::format("Dirichlet({})", concentration), busiest);
+}
+
+std::string describe_skewed_step(const RunSpec& run, const RoutingLoads& loads, int64_t balanced_ns,
+                                 int64_t skewed_ns) {
+  const double step_s = static_cast<double>(skewed_ns) * 1e-9;
+  const double tokens_per_s = static_cast<double>(run.tokens_per_step()) / step_s;
+  return fmt::format("skewed    {} per step instead of {} (+{:.1f}%), {} tokens/s; {}\n",
+                     format_duration(step_s),
+                     format_duration(static_cast<double>(balanced_ns) * 1e-9),
+                     percent_more(step_s * 1e9, static_cast<double>(balanced_ns)),
+                     format_count(std::llround(tokens_per_s)), loads_text(run, loads));
+}
+
+RoutingLoads recorded_loads(const RunSpec& run, const std::vector<ExpertRecord>& records,
+                            const std::string& source) {
+  require_ranks(run, "--routing-loads");
+  int64_t step = 0;
+  for (const ExpertRecord& record : records) {
+    step = record.counts.empty() ? step : std::max(step, record.step);
+  }
+  std::vector<double> busiest;
+  for (const ExpertRecord& record : records) {
+    if (record.counts.empty() || record.step != step) {
+      continue;
+    }
+    if (std::ssize(record.counts) != run.model.experts) {
+      throw_config_error("--routing-loads {}: has the rows of {} experts, and model.experts = {}",
+                         quote(source), record.counts.size(), run.model.experts);
+    }
+    busiest.push_back(
+        busiest_rank({record.counts.begin(), record.counts.end()}, run.mesh.sizes().expert));
+  }
+  if (busiest.empty()) {
+    throw_config_error(
+        "--routing-loads {}: no record has the rows of each expert; set "
+        "moe.watch_counts in that run",
+        quote(source));
+  }
+  return loads_from(fmt::format("step {} of {}", step, source), busiest);
+}
+
+}  // namespace braid

@@ -1,0 +1,105 @@
+#include "sim/routed_rows.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/errors.h"
+#include "ops/attributes.h"
+#include "ops/expert_exchange.h"
+#include "ops/integer_values.h"
+#include "ops/op.h"
+#include "sim/op_family.h"
+
+namespace braid {
+namespace {
+
+bool is_row_exchange(const OpSpec& spec) {
+  return communicates_as(spec, CommOp::kDispatchRows) ||
+         communicates_as(spec, CommOp::kCombineRows);
+}
+
+/// The owner's rows and the room of an exchange.
+struct ExchangedRows {
+  int64_t owned = 0;
+  int64_t room = 0;
+  int64_t copies = 1;
+};
+
+ExchangedRows exchanged_rows(const OpSpec& spec) {
+  const auto attributes = attributes_of<ExpertExchangeAttributes>(spec);
+  const int64_t x = spec.operands[0].shape[0];
+  const int64_t y = spec.operands[attributes.has_weights ? 3 : 2].shape[0];
+  const bool dispatches = communicates_as(spec, CommOp::kDispatchRows);
+  return {.owned = dispatches ? x : y, .room = dispatches ? y : x, .copies = attributes.copies};
+}
+
+/// The operand that says how many of the first operands' rows there are, if one does; 0: none.
+int64_t limit_of_offsets(const OpSpec& spec) {
+  for (size_t i = 0; i < spec.operands.size(); ++i) {
+    const OperandSpec& operand = spec.operands[i];
+    if (operand.dtype == DType::kI32 && operand.access == Access::kRead) {
+      const IntegerNeed need = integer_need(spec, i);
+      if (need.rule == IntegerRule::kOffsets) {
+        return need.limit;
+      }
+    }
+  }
+  return 0;
+}
+
+int64_t times(int64_t rows, double load) {
+  return std::max<int64_t>(1, std::llround(static_cast<double>(rows) * load));
+}
+
+/// Whether the rows of an operand are rows of experts, and not those of a matrix per expert.
+bool has_rows(const OpSpec& spec, size_t operand) {
+  if (spec.operands[operand].dtype == DType::kI32) {
+    return false;
+  }
+  if (family_of(spec) != OpFamily::kGemm) {
+    return true;
+  }
+  return gemm_shape(spec).grouped == GroupedSize::kDepth
+             ? operand < 2
+             : operand == 0 || operand + 1 == spec.operands.size();
+}
+
+OpSpec with_rows(const OpSpec& spec, int64_t from, int64_t to) {
+  OpSpec changed = spec;
+  for (size_t i = 0; i < spec.operands.size(); ++i) {
+    if (has_rows(spec, i) && spec.operands[i].shape[0] == from) {
+      changed.operands[i].shape[0] = to;
+    }
+  }
+  return changed;
+}
+
+}  // namespace
+
+RoutedRows::RoutedRows(const Program& program, double load) : load_(load) {
+  check(load > 0, "a rank has {} times the rows of equal loads", load);
+  for (const OpSpec& spec : program.specs.all()) {
+    if (is_row_exchange(spec)) {
+      const ExchangedRows rows = exchanged_rows(spec);
+      equal_rows_[rows.room] = std::min(rows.room, rows.owned * rows.copies);
+    }
+  }
+}
+
+OpSpec RoutedRows::priced(const OpSpec& spec) const {
+  if (equal_rows_.empty()) {
+    return spec;
+  }
+  if (is_row_exchange(spec)) {
+    const OpSpec plain = without_tally(spec);
+    const ExchangedRows rows = exchanged_rows(plain);
+    const int64_t most = std::max<int64_t>(1, rows.room / rows.copies);
+    return with_rows(plain, rows.owned, std::min(times(rows.owned, load_), most));
+  }
+  const auto found = equal_rows_.find(limit_of_offsets(spec));
+  return found == equal_rows_.end()
+             ? spec
+             : with_rows(spec, found->first, std::min(times(found->second, load_), found->first));
+}
+
+}  // namespace braid

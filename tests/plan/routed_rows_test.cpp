@@ -1,0 +1,90 @@
+#include "sim/routed_rows.h"
+
+#include <gtest/gtest.h>
+
+#include "config/load.h"
+#include "config/validate.h"
+#include "ops/op.h"
+#include "plan/run_plan.h"
+#include "sim/fixed_costs.h"
+#include "sim/predict.h"
+
+namespace braid {
+namespace {
+
+/// 2 ranks with 4 of 8 experts each and 32 tokens with 2 rows each: 64 rows with equal loads, and
+/// room for 128. A matrix of all local experts has 128 rows, too.
+Program program_of(std::vector<std::string> more = {}) {
+  std::vector<std::string> keys{
+      "logging.run_folder=none", "model.experts=8",      "model.experts_per_token=2",
+      "model.expert_ffn=16",     "model.width=32",       "model.layers=1",
+      "model.heads=4",           "model.kv_heads=2",     "train.sequence=16",
+      "train.microbatch=2",      "train.global_batch=4", "parallel.ranks=2",
+      "parallel.expert=2",       "train.dtype=float32",  "overlap.mode=off"};
+  keys.insert(keys.end(), more.begin(), more.end());
+  const RunConfig config = parse_config("", "routed_rows", keys);
+  validate(config);
+  return plan_run(resolve_run(resolved(config), 50), {.ranks = {0}}).ranks[0].programs[0];
+}
+
+/// By op: the first dimensions of its operands as they are priced.
+std::vector<int64_t> rows_of(const Program& program, double load, std::string_view op) {
+  const RoutedRows rows(program, load);
+  for (const OpSpec& spec : program.specs.all()) {
+    if (spec.op == op) {
+      std::vector<int64_t> found;
+      for (const OperandSpec& operand : rows.priced(spec).operands) {
+        found.push_back(operand.shape[0]);
+      }
+      EXPECT_NO_THROW(check_spec(rows.priced(spec)));
+      return found;
+    }
+  }
+  return {};
+}
+
+using Rows = std::vector<int64_t>;
+
+TEST(RoutedRows, AreThoseOfEqualLoadsAndNotTheRoom) {
+  const Program program = program_of();
+  EXPECT_EQ(rows_of(program, 1, "grouped_linear"), (Rows{64, 128, 5, 64}));
+  EXPECT_EQ(rows_of(program, 1, "grouped_linear_wgrad"), (Rows{64, 64, 5, 128}));
+  EXPECT_EQ(rows_of(program, 1, "routed_swiglu"), (Rows{64, 64, 5, 64}));
+  EXPECT_EQ(rows_of(program, 1, "dispatch_rows"), (Rows{64, 64, 18, 128, 128, 5}));
+}
+
+TEST(RoutedRows, GrowWithTheLoadUpToTheRoom) {
+  const Program program = program_of();
+  EXPECT_EQ(rows_of(program, 1.5, "grouped_linear_dgrad"), (Rows{96, 128, 5, 96}));
+  EXPECT_EQ(rows_of(program, 1.5, "dispatch_rows")[0], 96);
+  EXPECT_EQ(rows_of(program, 3, "grouped_linear"), (Rows{128, 128, 5, 128}));
+  EXPECT_EQ(rows_of(program, 3, "dispatch_rows")[0], 128);
+  const Program tight = program_of({"moe.capacity=1.25"});
+  EXPECT_EQ(rows_of(tight, 1, "grouped_linear"), (Rows{64, 128, 5, 64}));
+  EXPECT_EQ(rows_of(tight, 3, "grouped_linear"), (Rows{80, 128, 5, 80}));
+}
+
+TEST(RoutedRows, OfRanksWithAllExpertsAreAllRows) {
+  const Program program = program_of({"parallel.expert=1"});
+  const RoutedRows rows(program, 2);
+  for (const OpSpec& spec : program.specs.all()) {
+    EXPECT_EQ(rows.priced(spec), spec);
+  }
+}
+
+TEST(RoutedRows, APredictionGrowsOnlyWithTheTasksOfExperts) {
+  const FixedCosts model(small_cluster(2, 2));
+  const Program split = program_of();
+  const SerialPrediction equal = predict_serial(split, model);
+  const SerialPrediction skewed = predict_serial(split, model, 1.5);
+  EXPECT_GT(skewed.compute_ns(), equal.compute_ns());
+  EXPECT_GT(skewed.communication_ns(), equal.communication_ns());
+  // Per microbatch: 2 products of x [64,32] and [64,16], the wgrads and dgrads, SwiGLU and back.
+  const int64_t elems = 32 + 16 + 32 + 32 + 32 + 16 + 32 + 32;
+  EXPECT_EQ(skewed.compute_ns() - equal.compute_ns(), 32 * elems);
+  const Program whole = program_of({"parallel.expert=1"});
+  EXPECT_EQ(predict_serial(whole, model, 1.5).step_ns(), predict_serial(whole, model).step_ns());
+}
+
+}  // namespace
+}  // namespace braid
