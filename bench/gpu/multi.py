@@ -176,6 +176,11 @@ def traced_step(report):
                     for step in steps])
 
 
+def cluster_of(gpu, count):
+    """The cluster of `braid simulate` with these GPUs; H200 where there are none, in rehearsals."""
+    return f"h100x{count}" if gpu and "H100" in gpu else f"h200x{count}"
+
+
 class Bench:
     """Runs of both sides for the cases."""
 
@@ -192,7 +197,9 @@ class Bench:
         self.num_runs = 0
         self.may_trace = not arguments.no_trace
         self.shapes = {}
-        self.results.add("machine", **gpu_bench.machine(), gpus=gpu_bench.num_gpus())
+        machine = gpu_bench.machine()
+        self.cluster = cluster_of(machine["gpu"], self.gpus)
+        self.results.add("machine", **machine, gpus=gpu_bench.num_gpus())
 
     def program(self, name):
         return gpu_bench.find_program(self.arguments.bin, name)
@@ -295,7 +302,7 @@ class Bench:
 
     def costs(self):
         """By name, what says how long tasks take: data sheets, and the profile that was given."""
-        costs = {f"h200x{self.gpus}": ["--cluster", f"h200x{self.gpus}"]}
+        costs = {self.cluster: ["--cluster", self.cluster]}
         if self.arguments.profile:
             costs[self.arguments.profile.name] = ["--profile", self.arguments.profile]
         return costs
@@ -375,7 +382,7 @@ class Bench:
     def techniques(self, case):
         """By name, the changes that make them."""
         chosen = self.arguments.chosen_techniques
-        known = multi_cases.techniques(case.name, self.gpus, self.arguments.profile or f"h200x{self.gpus}")
+        known = multi_cases.techniques(case.name, self.gpus, self.arguments.profile or self.cluster)
         return {name: changes for name, changes in known.items() if self.arguments.techniques or (chosen and name in ["off", *chosen])}
 
 

@@ -145,6 +145,11 @@ class CasesTest(unittest.TestCase):
         self.assertEqual((changes["model.experts"], changes["moe.capacity"], "model.ffn" in changes), (16, 0, False))
         self.assertIn("model.ffn", multi_cases.changes("llama-8b-tp", 8, small=True))
 
+    def test_a_search_is_for_the_cards_at_hand(self):
+        self.assertEqual(multi.cluster_of("NVIDIA H100 80GB HBM3", 4), "h100x4")
+        self.assertEqual(multi.cluster_of("NVIDIA H200", 8), "h200x8")
+        self.assertEqual(multi.cluster_of(None, 2), "h200x2")
+
     def test_pytorch_has_no_context_ranks(self):
         self.assertEqual([name for name in multi_cases.CASES if multi_cases.why_not_torch(name, 8)],
                          ["llama-8b-cp", "llama-8b-cp-ring"])
