@@ -2,63 +2,10 @@
 
 #include <complex>
 
-#include "support/kernel_harness.h"
+#include "support/mla_qkv_cases.h"
 
 namespace braid {
 namespace {
-
-struct MlaCase {
-  MlaAttributes a;
-  int64_t batches = 1;
-
-  int64_t rows() const { return batches * a.sequence; }
-  Shape q() const { return {rows(), a.heads * (a.plain + a.rotated)}; }
-  Shape kv() const { return {rows(), a.heads * (a.plain + a.value)}; }
-  Shape k_rope() const { return {rows(), a.rotated}; }
-  Shape qkv() const { return {rows(), 3 * a.heads * a.head_size}; }
-
-  KernelCase forward(DType dtype) const {
-    return KernelCase(
-        {"mla_qkv",
-         to_attributes(a),
-         {read(dtype, q()), read(dtype, kv()), read(dtype, k_rope()), write(dtype, qkv())}});
-  }
-  KernelCase backward(DType dtype) const {
-    return KernelCase(
-        {"mla_qkv_backward",
-         to_attributes(a),
-         {read(dtype, qkv()), write(dtype, q()), write(dtype, kv()), write(dtype, k_rope())}},
-        2);
-  }
-};
-
-std::vector<MlaCase> awkward_cases() {
-  return {{{.heads = 1, .plain = 1, .rotated = 2, .value = 1, .head_size = 3, .sequence = 1}, 1},
-          {{.heads = 3, .plain = 5, .rotated = 4, .value = 7, .head_size = 9, .sequence = 6}, 2},
-          {{.heads = 2, .plain = 3, .rotated = 2, .value = 8, .head_size = 8, .sequence = 5}, 3},
-          {{.heads = 2,
-            .plain = 4,
-            .rotated = 6,
-            .value = 3,
-            .head_size = 12,
-            .sequence = 5,
-            .theta = 100.0,
-            .positions = {.first_begin = 3, .second_begin = 9, .split = 2}},
-           2},
-          {{.heads = 2,
-            .plain = 3,
-            .rotated = 8,
-            .value = 4,
-            .head_size = 11,
-            .sequence = 9,
-            .theta = 100.0,
-            .scaling = {.type = RopeType::kYarn,
-                        .factor = 4.0,
-                        .original_max_position_embeddings = 256,
-                        .mscale = 1.0,
-                        .mscale_all_dim = 0.5}},
-           2}};
-}
 
 /// The last columns of `row` of `part` from `begin` on, as `pairs` complex numbers multiplied by
 /// exp(i angle).
@@ -117,7 +64,7 @@ std::vector<double> naive_qkv(const MlaCase& c, const std::vector<double>& q,
 // One rounding of the table and three of the arithmetic, on values up to 2.
 TEST(MlaQkv, PutsPartsOfHeadsTogether) {
   for (const DType dtype : kFloatDtypes) {
-    for (const MlaCase& c : awkward_cases()) {
+    for (const MlaCase& c : awkward_mla_cases()) {
       KernelCase kernel = c.forward(dtype);
       kernel.run(2);
       expect_close(
@@ -128,7 +75,7 @@ TEST(MlaQkv, PutsPartsOfHeadsTogether) {
 }
 
 TEST(MlaQkvBackward, AgreesWithDifferences) {
-  for (const MlaCase& c : awkward_cases()) {
+  for (const MlaCase& c : awkward_mla_cases()) {
     KernelCase forward = c.forward(DType::kF64);
     KernelCase backward = c.backward(DType::kF64);
     backward.run();
@@ -148,7 +95,7 @@ TEST(MlaQkvBackward, AgreesWithDifferences) {
 
 TEST(MlaQkvBackward, OfFloatsIsLikeThatOfDoubles) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    for (const MlaCase& c : awkward_cases()) {
+    for (const MlaCase& c : awkward_mla_cases()) {
       KernelCase kernel = c.backward(dtype);
       KernelCase exact = c.backward(DType::kF64);
       exact.set(0, kernel.values(0));
