@@ -87,9 +87,27 @@ __device__ void for_each_row(int32_t rows, int parts, const Visit& visit) {
   }
 }
 
+/// V elements of a row of any member. Unlike load_vector's, this load cannot move behind later
+/// stores: the compiler does not know that other members' memory is not written here.
+template <int V, bool kAligned, class T>
+__device__ DeviceVector<T, V> load_from_member(const T* from, int64_t valid) {
+  DeviceVector<T, V> vector;
+  if constexpr (kAligned) {
+    static_assert(sizeof(vector) == sizeof(uint4));
+    const uint4 word = *reinterpret_cast<const uint4*>(from);
+    memcpy(vector.elems, &word, sizeof(word));
+  } else {
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      vector.elems[i] = i < valid ? from[i] : T{};
+    }
+  }
+  return vector;
+}
+
 /// Copies this lane's next vectors of a row, kInFlight at a time as long as there are as many. The
-/// loads of a group come before its stores, without a condition between them: a compiler that may
-/// join the conditions of a load and its store leaves one load in flight, at half the rate.
+/// loads of a group come before its stores, so that all of them are in flight at once: with one at
+/// a time a warp has half the rate.
 template <int kInFlight, bool kAligned, class T>
 __device__ void copy_vectors(T* to, const T* from, int64_t width, int64_t& next) {
   constexpr int V = kVectorElems<T>;
@@ -99,7 +117,7 @@ __device__ void copy_vectors(T* to, const T* from, int64_t width, int64_t& next)
 #pragma unroll
     for (int u = 0; u < kInFlight; ++u) {
       const int64_t c = next + u * kStride;
-      values[u] = load_vector<V, kAligned>(from + c, width - c);
+      values[u] = load_from_member<V, kAligned>(from + c, width - c);
     }
 #pragma unroll
     for (int u = 0; u < kInFlight; ++u) {
