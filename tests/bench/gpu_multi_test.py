@@ -386,9 +386,9 @@ class ExpertSettingsTest(unittest.TestCase):
         run_file = multi_cases.run_file("olmoe-7b-ep")
         self.assertEqual(expert_settings.of_run(run_file, {}),
                          {"experts": 64, "experts_per_token": 8, "expert_ffn": 1024, "router_normalize": False, "balance_loss": 0.01,
-                          "force_balance": False, "ranks": 8})
-        changed = expert_settings.of_run(run_file, {"parallel.expert": 2, "moe.force_balance": "true", "model.experts": 16})
-        self.assertEqual([changed[key] for key in ("ranks", "force_balance", "experts")], [2, True, 16])
+                          "force_balance": True, "ranks": 8})
+        changed = expert_settings.of_run(run_file, {"parallel.expert": 2, "moe.force_balance": "false", "model.experts": 16})
+        self.assertEqual([changed[key] for key in ("ranks", "force_balance", "experts")], [2, False, 16])
 
     def test_a_model_without_has_none(self):
         self.assertIsNone(expert_settings.of_run(multi_cases.run_file("llama-8b-tp"), {}))

@@ -47,4 +47,9 @@ CudaContext::~CudaContext() {
   cublasLtDestroy(cublas_lt_);
 }
 
+void CudaContext::leave_sms(int count) {
+  check(count >= 0 && count < num_sms_, "{} of {} multiprocessors are left", count, num_sms_);
+  left_sms_ = count;
+}
+
 }  // namespace braid

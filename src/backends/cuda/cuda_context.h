@@ -29,6 +29,11 @@ class CudaContext {
 
   int device() const { return device_; }
   int num_sms() const { return num_sms_; }
+  /// Multiprocessors for products whose blocks stay to their end (kernels/sm90_products.h).
+  int product_sms() const { return num_sms_ - left_sms_; }
+  /// Such products, made later, leave this many multiprocessors to communication beside them. 0 at
+  /// first. Does not change their bits, nor which kernel is chosen.
+  void leave_sms(int count);
   cublasLtHandle_t cublas_lt() const { return cublas_lt_; }
   cudnnHandle_t cudnn() const { return cudnn_; }
   AlgorithmCache& algorithms() { return *algorithms_; }
@@ -36,6 +41,7 @@ class CudaContext {
  private:
   int device_ = 0;
   int num_sms_ = 0;
+  int left_sms_ = 0;
   cublasLtHandle_t cublas_lt_ = nullptr;
   cudnnHandle_t cudnn_ = nullptr;
   std::unique_ptr<AlgorithmCache> algorithms_;

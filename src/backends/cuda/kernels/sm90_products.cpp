@@ -84,7 +84,7 @@ CudaKernel make_sm90_product(std::string_view kind, std::string_view name,
   const auto launch = [launch = product->launch, is_dynamic = product->is_dynamic,
                        m = narrowed(sizes.m), n = narrowed(sizes.n), k = narrowed(sizes.k),
                        groups = narrowed(sizes.groups),
-                       clusters = context.num_sms() /
+                       clusters = context.product_sms() /
                                   product->cluster_blocks](const CudaKernelArgs& args) {
     std::array<void*, kNumPointers> p{};  // the last stays null if there are three
     check(args.operands.size() <= kNumPointers, "a product of {} operands", args.operands.size());
