@@ -7,6 +7,7 @@
 
 namespace braid {
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): executors that can do this keep them
 void Executor::replace_programs(std::vector<Program> /*programs*/, MemoryPlan /*plan*/) {
   throw_internal_error("this executor keeps the programs that it was made with");
 }

@@ -20,7 +20,7 @@ void HfTensorList::add(std::string_view theirs, Shape shape, std::string_view ou
                    .row_stride = row_stride});
 }
 
-void HfTensorList::set_whole(Shape whole, int64_t theirs_row) {
+void HfTensorList::set_whole(const Shape& whole, int64_t theirs_row) {
   list_.back().whole = whole;
   list_.back().theirs_row = theirs_row;
 }

@@ -58,7 +58,7 @@ class HfTensorList {
   void add(std::string_view theirs, Shape shape, std::string_view ours, int64_t first_row = 0,
            int64_t row_stride = 1);
   /// Makes the last tensor rows from `theirs_row` on of one of shape `whole`.
-  void set_whole(Shape whole, int64_t theirs_row);
+  void set_whole(const Shape& whole, int64_t theirs_row);
   /// Weight [in, out] and bias [out].
   void add_conv1d(std::string_view theirs, int64_t in, int64_t out, std::string_view ours);
   /// Weight and, for a LayerNorm, bias.
