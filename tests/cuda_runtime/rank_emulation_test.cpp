@@ -46,8 +46,8 @@ class GpuRankEmulation : public ::testing::TestWithParam<std::string> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Layouts, GpuRankEmulation,
-                         ::testing::Values("tensor_pipeline", "tensor_copies", "parameters", "ring",
-                                           "a2a"),
+                         ::testing::Values("tensor_pipeline", "tensor_copies", "parameters",
+                                           "experts", "ring", "a2a"),
                          [](const auto& layout) { return layout.param; });
 
 TEST_P(GpuRankEmulation, FirstAndLastRankRunAloneInTheirPlannedMemory) {

@@ -25,8 +25,10 @@ class RankEmulationTest : public ::testing::TestWithParam<std::string> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Layouts, RankEmulationTest,
-                         ::testing::ValuesIn(thinned<std::string>(
-                             {"tensor_pipeline", "tensor_copies", "parameters", "ring", "a2a"}, 2)),
+                         ::testing::ValuesIn(thinned<std::string>({"tensor_pipeline",
+                                                                   "tensor_copies", "parameters",
+                                                                   "experts", "ring", "a2a"},
+                                                                  2)),
                          [](const auto& layout) { return layout.param; });
 
 TEST_P(RankEmulationTest, EveryRankRunsAlone) {

@@ -35,6 +35,12 @@ inline RunConfig emulated_layout(RunConfig config, const std::string& name, int6
     config.overlap.comm_engine = "copy";
   } else if (name == "parameters") {
     parallel.shard = "parameters";
+  } else if (name == "experts") {
+    config.model.experts = 2 * ranks;
+    config.model.experts_per_token = 2;
+    config.model.expert_ffn = config.model.width;
+    parallel.expert = ranks;
+    parallel.shard = "optimizer";
   } else {  // "ring", "a2a"
     parallel.context = ranks;
     parallel.context_method = name;
