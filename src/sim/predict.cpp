@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "sim/routed_rows.h"
+#include "ops/routed_rows.h"
 
 namespace braid {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "sim/op_family.h"
-#include "sim/routed_rows.h"
+#include "ops/routed_rows.h"
 
 namespace braid {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "base/errors.h"
 #include "ops/op.h"
+#include "ops/routed_rows.h"
 #include "trace/call_sequences.h"
 
 namespace braid {
@@ -19,7 +20,7 @@ std::string short_name(const Program& program, const Task& task) {
   return site.value < program.sites.size() ? op + " " + program.sites[site.index()] : op;
 }
 
-/// Facts that all tasks of one spec share.
+/// Facts that all tasks of one spec share. Those of experts are for equal loads.
 struct SpecFacts {
   TimelineOp op;
   bool communication = false;
@@ -72,7 +73,10 @@ class Numbers {
 class TimelineBuilder {
  public:
   explicit TimelineBuilder(const Program& program)
-      : program_(program), calls_(program), place_(program.tasks.size(), TimelineKernel::kNoTask) {
+      : program_(program),
+        rows_(program),
+        calls_(program),
+        place_(program.tasks.size(), TimelineKernel::kNoTask) {
     timeline_.rank = program.rank;
     timeline_.streams = program.streams;
     timeline_.sequences = calls_.sequences();
@@ -111,7 +115,7 @@ class TimelineBuilder {
     }
     const auto [op_index, is_new_op] = ops_.of(task.spec.value);
     if (is_new_op) {
-      facts_.push_back(facts_of(program_.spec(task)));
+      facts_.push_back(facts_of(rows_.priced(program_.spec(task))));
       timeline_.ops.push_back(facts_.back().op);
     }
     TimelineTask entry = timeline_task(program_, task, facts_[op_index], times);
@@ -124,6 +128,7 @@ class TimelineBuilder {
   }
 
   const Program& program_;
+  RoutedRows rows_;
   CallSequences calls_;
   std::vector<uint32_t> place_;
   Numbers<std::string> names_;

@@ -1,4 +1,4 @@
-#include "sim/routed_rows.h"
+#include "ops/routed_rows.h"
 
 #include <gtest/gtest.h>
 

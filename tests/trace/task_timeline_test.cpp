@@ -4,6 +4,7 @@
 
 #include "base/errors.h"
 #include "base/expect_error.h"
+#include "ir/text.h"
 #include "ops/attributes.h"
 #include "ops/collectives.h"
 #include "ops/op.h"
@@ -53,6 +54,29 @@ TEST(TaskTimeline, KnowsWhatEachTaskCosts) {
   EXPECT_EQ(copy.bytes, 2 * 6 * 4);
   EXPECT_EQ(copy.flops, 0);
   EXPECT_EQ(timeline.ops[timeline.tasks[2].op].bytes, 6 * 4);
+}
+
+// A room for 12 rows, of which 6 come with equal loads.
+TEST(TaskTimeline, CostsOfExpertsAreThoseOfTheRowsThatCome) {
+  const Program program = parse_program(
+      "program step rank=0 ranks=2 events=0\n"
+      "stream compute kind=compute priority=0\n"
+      "group experts kind=expert ranks=0,1\n"
+      "buffer x bf16 [6,4] activation persistent device\n"
+      "buffer weights f32 [6] activation persistent device\n"
+      "buffer offsets_of_all i32 [6] activation persistent device\n"
+      "buffer y bf16 [12,4] activation persistent device\n"
+      "buffer y_weights f32 [12] activation persistent device\n"
+      "buffer offsets i32 [2] activation persistent device\n"
+      "buffer w bf16 [5,4] param persistent device\n"
+      "buffer z bf16 [12,5] activation persistent device\n"
+      "dispatch_rows(x, weights, offsets_of_all -> y, y_weights, offsets) {group=0, experts=2, "
+      "copies=1, has_weights=true, drops=false} compute comm\n"
+      "grouped_linear(y, w, offsets -> z) compute forward\n");
+  const TaskTimes times[] = {{10, 20}, {21, 30}};
+  const RankTimeline timeline = task_timeline(program, times);
+  EXPECT_EQ(timeline.ops[timeline.tasks[1].op].name, "grouped_linear");
+  EXPECT_EQ(timeline.ops[timeline.tasks[1].op].flops, 2 * 6 * 4 * 5);
 }
 
 TEST(TaskTimeline, KernelsFollowTheirTasks) {

@@ -1,4 +1,4 @@
-#include "sim/routed_rows.h"
+#include "ops/routed_rows.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,15 +8,9 @@
 #include "ops/expert_exchange.h"
 #include "ops/integer_values.h"
 #include "ops/op.h"
-#include "sim/op_family.h"
 
 namespace braid {
 namespace {
-
-bool is_row_exchange(const OpSpec& spec) {
-  return communicates_as(spec, CommOp::kDispatchRows) ||
-         communicates_as(spec, CommOp::kCombineRows);
-}
 
 /// The owner's rows and the room of an exchange.
 struct ExchangedRows {
@@ -56,10 +50,11 @@ bool has_rows(const OpSpec& spec, size_t operand) {
   if (spec.operands[operand].dtype == DType::kI32) {
     return false;
   }
-  if (family_of(spec) != OpFamily::kGemm) {
+  const OpDefinition& op = find_op(spec.op);
+  if (op.gemm_shape == nullptr) {
     return true;
   }
-  return gemm_shape(spec).grouped == GroupedSize::kDepth
+  return op.gemm_shape(spec).grouped == GroupedSize::kDepth
              ? operand < 2
              : operand == 0 || operand + 1 == spec.operands.size();
 }
@@ -79,7 +74,7 @@ OpSpec with_rows(const OpSpec& spec, int64_t from, int64_t to) {
 RoutedRows::RoutedRows(const Program& program, double load) : load_(load) {
   check(load > 0, "a rank has {} times the rows of equal loads", load);
   for (const OpSpec& spec : program.specs.all()) {
-    if (is_row_exchange(spec)) {
+    if (exchanges_rows(spec)) {
       const ExchangedRows rows = exchanged_rows(spec);
       equal_rows_[rows.room] = std::min(rows.room, rows.owned * rows.copies);
     }
@@ -90,7 +85,7 @@ OpSpec RoutedRows::priced(const OpSpec& spec) const {
   if (equal_rows_.empty()) {
     return spec;
   }
-  if (is_row_exchange(spec)) {
+  if (exchanges_rows(spec)) {
     const OpSpec plain = without_tally(spec);
     const ExchangedRows rows = exchanged_rows(plain);
     const int64_t most = std::max<int64_t>(1, rows.room / rows.copies);
