@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "sim/op_family.h"
 #include "ops/routed_rows.h"
+#include "sim/op_family.h"
 
 namespace braid {
 namespace {
