@@ -21,8 +21,8 @@ struct RopeAngles {
 };
 
 /// Cosine and sine of every angle, times the amplitude, made once per spec; the sine is negated for
-/// the inverse. Angles
-/// and functions in double: at position 1e5 an angle in float would have an error of 0.004.
+/// the inverse. Angles and functions are in double: at position 1e5 an angle in float would have an
+/// error of 0.004.
 template <class T>
 struct RopeTable {
   std::vector<T> cosine;  // [sequence, rotated / 2]
