@@ -45,8 +45,18 @@ if(BRAID_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
     message(FATAL_ERROR "BRAID_FUZZ needs clang (libFuzzer), not ${CMAKE_CXX_COMPILER_ID}: use the preset \"fuzz\"")
   endif()
-  if(NOT BRAID_COVERAGE)  # fuzzers then only read inputs that are there
-    set(BRAID_SANITIZE fuzzer-no-link,address,undefined)
+  set(BRAID_FUZZ_OPTIONS)
+  if(NOT BRAID_COVERAGE)  # with it, fuzzers only read inputs that are there
+    set(BRAID_SANITIZE address,undefined)
+    # libFuzzer counts which branches inputs take, and sees the values that they are compared with. Beside tests it only counts:
+    # the rest would slow them.
+    set(BRAID_FUZZ_OPTIONS -fsanitize=fuzzer-no-link)
+    if(BRAID_TESTS)
+      set(BRAID_FUZZ_OPTIONS -fsanitize-coverage=inline-8bit-counters,pc-table)
+    endif()
+    # No input reaches the kernels.
+    set(reached $<AND:$<STREQUAL:$<TARGET_PROPERTY:TYPE>,STATIC_LIBRARY>,$<NOT:$<STREQUAL:$<TARGET_PROPERTY:NAME>,braid_cpu_kernels>>>)
+    target_compile_options(braid_options INTERFACE "$<${reached}:${BRAID_FUZZ_OPTIONS}>")
   endif()
 endif()
 

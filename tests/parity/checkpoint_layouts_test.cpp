@@ -311,7 +311,7 @@ TEST(CheckpointMoments, OfAnyTypeGoOnWithAnyType) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Pairs, CheckpointLayouts, testing::ValuesIn(thinned(cases(), 9)));
+INSTANTIATE_TEST_SUITE_P(Pairs, CheckpointLayouts, testing::ValuesIn(thinned(cases(), 16)));
 
 }  // namespace
 }  // namespace braid

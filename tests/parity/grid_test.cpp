@@ -210,7 +210,7 @@ std::vector<Layout> layouts() {
   return list;
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, ParityGrid, testing::ValuesIn(thinned(layouts(), 16)));
+INSTANTIATE_TEST_SUITE_P(Layouts, ParityGrid, testing::ValuesIn(thinned(layouts(), 32)));
 
 // Models of layers that differ, on stages that are balanced by what each of them takes.
 INSTANTIATE_TEST_SUITE_P(
@@ -247,7 +247,7 @@ INSTANTIATE_TEST_SUITE_P(
          Layout{kLatentsModel, "ranks=2 tensor=2 sequence_parallel=true memory.recompute=norms"},
          Layout{kLatentsModel, "ranks=4 context=2 tensor=2 context_method=all_gather"},
          Layout{kLatentsModel, "ranks=6 context=6 context_method=a2a+ring shard=parameters"}},
-        6)));
+        9)));
 
 // Latents beside expert ranks, which are data, tensor or context ranks; one layout has tensor ranks
 // that end inside a sequence.
@@ -265,7 +265,7 @@ INSTANTIATE_TEST_SUITE_P(
          Layout{kDeepseekModel,
                 "ranks=8 pipeline=2 tensor=2 sequence_parallel=true expert=2 shard=optimizer "
                 "memory.recompute=full"}},
-        3)));
+        6)));
 
 std::vector<Layout> bfloat16_layouts() {
   return {

@@ -298,8 +298,8 @@ std::vector<Layout> overlap_layouts() {
       {"ranks=2 memory.offload_layers=2 memory.offload_min_bytes=100"}};
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, OverlapParity, testing::ValuesIn(thinned(overlap_layouts(), 9)));
-INSTANTIATE_TEST_SUITE_P(Experts, OverlapParity, testing::ValuesIn(thinned(expert_layouts(), 6)));
+INSTANTIATE_TEST_SUITE_P(Layouts, OverlapParity, testing::ValuesIn(thinned(overlap_layouts(), 13)));
+INSTANTIATE_TEST_SUITE_P(Experts, OverlapParity, testing::ValuesIn(thinned(expert_layouts(), 11)));
 
 // A key that is new must be switched somewhere.
 TEST(OverlapKeys, EachIsSwitchedInSomeLayout) {

@@ -91,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(
             Layout{kLlamaModel,
                    "ranks=8 tensor=2 context=2 pipeline=2 virtual_stages=2 schedule=zb-v "
                    "sequence_parallel=true shard=gradients train.dtype=bfloat16"}},
-        5)));
+        8)));
 
 /// Gathered weights in a rank's training step.
 struct Gathered {

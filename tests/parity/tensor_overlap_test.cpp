@@ -124,7 +124,7 @@ std::vector<Layout> piece_layouts() {
   return list;
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, TensorPieces, testing::ValuesIn(thinned(piece_layouts(), 16)));
+INSTANTIATE_TEST_SUITE_P(Layouts, TensorPieces, testing::ValuesIn(thinned(piece_layouts(), 32)));
 
 }  // namespace
 }  // namespace braid

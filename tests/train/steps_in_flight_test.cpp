@@ -14,6 +14,7 @@
 #include "checkpoint/checkpoint.h"
 #include "plan/run_spec.h"
 #include "support/deferred_executor.h"
+#include "support/thinned.h"
 #include "support/whole_runs.h"
 
 namespace braid {
@@ -43,21 +44,22 @@ RunConfig laid_out(const ParallelConfig& parallel) {
 TEST(StepsInFlight, GiveTheBitsOfOneAfterTheOther) {
   ParallelConfig staged{.ranks = 2, .pipeline = 2};
   staged.schedule = "1f1b";
+  constexpr int64_t kSteps = thinned_count(int64_t{50}, 3);
   for (const ParallelConfig& parallel :
        {ParallelConfig{}, ParallelConfig{.ranks = 2, .shard = "parameters"},
         ParallelConfig{.ranks = 2, .tensor = 2}, staged}) {
     const RunConfig config = laid_out(parallel);
     int deepest = 0;
-    const Outcome behind = train_steps(config, deferred(&deepest), 50);
+    const Outcome behind = train_steps(config, deferred(&deepest), kSteps);
     EXPECT_EQ(deepest, 2);
-    ASSERT_EQ(behind.losses.size(), 50u);
+    ASSERT_EQ(behind.losses.size(), static_cast<size_t>(kSteps));
     EXPECT_LT(behind.losses.back(), behind.losses.front());
     EngineOptions one = deferred(&deepest);
     one.steps_in_flight = 1;
     deepest = 0;
-    expect_same_bits(train_steps(config, one, 50), behind);
+    expect_same_bits(train_steps(config, one, kSteps), behind);
     EXPECT_EQ(deepest, 1);
-    expect_same_bits(train_steps(config, {.poison_step_arena = true}, 50), behind);
+    expect_same_bits(train_steps(config, {.poison_step_arena = true}, kSteps), behind);
   }
 }
 
