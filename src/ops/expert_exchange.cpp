@@ -1,5 +1,6 @@
 #include "ops/expert_exchange.h"
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -188,6 +189,16 @@ const OpDefinition kCombineRowsOp{
     .dual = "dispatch_rows",
     .integers = offsets_of_all_needs,
 };
+
+int sms_left_to_exchanges(std::span<const Program> programs) {
+  const bool are_beside = std::ranges::any_of(programs, [](const Program& program) {
+    return std::ranges::any_of(program.tasks, [&](const Task& task) {
+      return program.streams[task.stream.index()].kind == StreamKind::kComm &&
+             exchanges_rows(program.spec(task));
+    });
+  });
+  return are_beside ? kRowExchangeSms : 0;
+}
 
 bool exchanges_rows(const OpSpec& spec) {
   return communicates_as(spec, CommOp::kDispatchRows) ||

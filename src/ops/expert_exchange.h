@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 
 #include "ops/graph.h"
 #include "ops/op.h"
@@ -67,6 +68,15 @@ extern const OpDefinition kCombineRowsOp;
 
 /// Whether the op is one of these.
 bool exchanges_rows(const OpSpec& spec);
+
+/// Multiprocessors of a GPU that an exchange takes: its kernel has as many blocks
+/// (backends/cuda/comm/row_exchange.h).
+inline constexpr int kRowExchangeSms = 16;
+
+/// Multiprocessors that products whose blocks stay to their end leave to exchanges, at all times:
+/// kRowExchangeSms if one of the programs has exchanges beside compute (on a stream of
+/// communication), otherwise 0. Such a product would keep an exchange waiting to its end.
+int sms_left_to_exchanges(std::span<const Program> programs);
 
 /// The ranks that exchange rows, and what each holds.
 struct ExpertGroup {

@@ -54,11 +54,14 @@ double analytic_host_copy_ns(const DeviceSpec& device, int64_t bytes) {
 // With back-to-back products of 345 us on 8 x H200, an all-gather or a reduce-scatter of NCCL of
 // 128 MiB, 399 and 392 us alone, delayed the products by 171 and 161 us: 0.42 of its time.
 // Memory-bound kernels share the bandwidth with it: a collective reads and writes 2 x 0.34 of 4.2
-// TB/s. Copies by copy engines to a neighbour had no measurable cost.
+// TB/s. Copies by copy engines to a neighbour had no measurable cost. Exchanges of rows take 16 of
+// 132 SMs; beside compute they lasted 1.5 times as long as alone on 4 H100 (bench/notes.md,
+// "Training with expert ranks on 4 H100").
 Contention default_contention() {
   return {.gemm_and_sm_comm = {.compute = 0.58, .communication = 1.0},
           .memory_bound_and_sm_comm = {.compute = 0.84, .communication = 1.0},
-          .compute_and_copy_engine = {.compute = 1.0, .communication = 1.0}};
+          .compute_and_copy_engine = {.compute = 1.0, .communication = 1.0},
+          .compute_and_row_exchange = {.compute = 116.0 / 132, .communication = 1 / 1.5}};
 }
 
 }  // namespace braid

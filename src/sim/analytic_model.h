@@ -33,6 +33,12 @@ double analytic_task_ns(const DeviceSpec& device, const OpSpec& spec);
 /// both.
 double fused_product_ns(const DeviceSpec& device, const OpSpec& spec, double product_ns,
                         double activation_ns);
+/// Whether the blocks of a kernel stay on their SMs to its end, and it can leave some of them to
+/// others: on Hopper products of groups, and products with SwiGLU in their epilogue.
+bool stays_on_its_sms(const DeviceSpec& device, const OpSpec& spec);
+/// The time of such a kernel without `sms` of the SMs, relative to its time on all of them. Less
+/// than in proportion where the power limit bounds the product.
+double slowdown_by_left_sms(const DeviceSpec& device, const OpSpec& spec, int sms);
 double analytic_comm_ns(const Cluster& cluster, const CommSpec& spec);
 double analytic_host_copy_ns(const DeviceSpec& device, int64_t bytes);
 

@@ -42,6 +42,11 @@ constexpr int64_t kQueryTile = 128;
 constexpr int64_t kHeadStep = 64;
 constexpr double kFewLengths = 1024;  ///< tokens: 8 lengths of blocks
 
+/// Whether braid brings kernels of products for it (backends/cuda/kernels/sm90_products.h).
+bool has_sm90_products(const DeviceSpec& device) {
+  return device.kind == "h100" || device.kind == "h200";
+}
+
 int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
@@ -54,6 +59,7 @@ double memory_rate(const DeviceSpec& device) {  // bytes per ns
 struct ProductWork {
   double bytes = 0;
   double peak_flops_per_s = 0;
+  int left_sms = 0;  ///< on which the product does not run
 };
 
 /// Tiles or steps of one group along a size, of which a group has an equal part if it is divided.
@@ -79,7 +85,7 @@ double tiled_ns(const DeviceSpec& device, const GemmShape& shape, const ProductW
       parts_of_group(shape, shape.rows, tile.rows, shape.grouped == GroupedSize::kRows) *
       static_cast<double>(ceil_div(shape.columns, tile.columns)) *
       static_cast<double>(shape.groups * split);
-  const double waves = std::ceil(blocks / device.num_sms);
+  const double waves = std::ceil(blocks / (device.num_sms - work.left_sms));
   const double tile_flops = 2.0 * static_cast<double>(tile.rows * tile.columns) * depth;
   const double of_power = blocks * tile_flops / (peak * device.gemm_fraction) +
                           kPowerOfMemory * work.bytes / memory_rate(device);
@@ -122,13 +128,19 @@ double scaled_product_ns(const DeviceSpec& device, const OpSpec& spec, const Gem
                      .peak_flops_per_s = scaled_product_peak(device, shape.scales)});
 }
 
+/// Of a product without scales.
+double plain_product_ns(const DeviceSpec& device, const GemmShape& shape, const OpCost& cost,
+                        int left_sms = 0) {
+  return product_ns(device, shape, cost.flops,
+                    {.bytes = cost.bytes_read + cost.bytes_written,
+                     .peak_flops_per_s = device.peak_flops_per_s(shape.dtype),
+                     .left_sms = left_sms});
+}
+
 double gemm_ns(const DeviceSpec& device, const OpSpec& spec, const OpCost& cost) {
   const GemmShape shape = gemm_shape(spec);
-  return shape.scales != FactorScales::kNone
-             ? scaled_product_ns(device, spec, shape, cost.flops)
-             : product_ns(device, shape, cost.flops,
-                          {.bytes = cost.bytes_read + cost.bytes_written,
-                           .peak_flops_per_s = device.peak_flops_per_s(shape.dtype)});
+  return shape.scales != FactorScales::kNone ? scaled_product_ns(device, spec, shape, cost.flops)
+                                             : plain_product_ns(device, shape, cost);
 }
 
 /// Head sizes are padded to the next of 64, 128, 192, 256; those above 128 have the rate of 128.
@@ -177,9 +189,20 @@ double fused_ns(const DeviceSpec& device, const OpSpec& spec) {
 
 double fused_product_ns(const DeviceSpec& device, const OpSpec& spec, double product_ns,
                         double activation_ns) {
-  const bool has_kernels = device.kind == "h100" || device.kind == "h200";
-  return product_ns +
-         (has_kernels ? std::min(activation_ns, product_ns * epilogue_part(spec)) : activation_ns);
+  return product_ns + (has_sm90_products(device)
+                           ? std::min(activation_ns, product_ns * epilogue_part(spec))
+                           : activation_ns);
+}
+
+bool stays_on_its_sms(const DeviceSpec& device, const OpSpec& spec) {
+  return has_sm90_products(device) && family_of(spec) == OpFamily::kGemm &&
+         (is_fused_product(spec) || gemm_shape(spec).groups > 1);
+}
+
+double slowdown_by_left_sms(const DeviceSpec& device, const OpSpec& spec, int sms) {
+  const GemmShape shape = gemm_shape(spec);
+  const OpCost cost = spec_cost(spec);
+  return plain_product_ns(device, shape, cost, sms) / plain_product_ns(device, shape, cost);
 }
 
 double analytic_task_ns(const DeviceSpec& device, const OpSpec& spec) {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/errors.h"
+#include "ops/expert_exchange.h"
 #include "sim/analytic_model.h"
 
 namespace braid {
@@ -29,11 +30,11 @@ int64_t parts(double share) {
   return std::llround(share * static_cast<double>(kFullRate));
 }
 
+}  // namespace
+
 bool wants_all_sms(OpFamily family) {
   return family == OpFamily::kGemm || family == OpFamily::kAttention;
 }
-
-}  // namespace
 
 int64_t rate_parts(double rate) {
   check(rate > 0 && rate <= 1, "a rate of {} relative to running alone", rate);
@@ -74,14 +75,22 @@ ContentionTable::ContentionTable(const Contention& contention)
       memory_rates_(rates_by_sms(contention.memory_bound_and_sm_comm.compute, contention.comm_sms)),
       comm_beside_products_(rate_parts(contention.gemm_and_sm_comm.communication)),
       comm_beside_memory_(rate_parts(contention.memory_bound_and_sm_comm.communication)),
+      products_beside_rows_(rate_parts(contention.compute_and_row_exchange.compute)),
+      memory_beside_rows_(compute_rate(OpFamily::kMemoryBound, kRowExchangeSms)),
+      rows_beside_compute_(rate_parts(contention.compute_and_row_exchange.communication)),
       compute_beside_copies_(rate_parts(contention.compute_and_copy_engine.compute)),
       copies_beside_compute_(rate_parts(contention.compute_and_copy_engine.communication)),
       compute_slows_others_(comm_beside_products_ < kFullRate || comm_beside_memory_ < kFullRate ||
-                            copies_beside_compute_ < kFullRate) {}
+                            copies_beside_compute_ < kFullRate ||
+                            rows_beside_compute_ < kFullRate) {}
 
 int64_t ContentionTable::compute_rate(OpFamily family, int sms) const {
   const std::vector<int64_t>& rates = wants_all_sms(family) ? product_rates_ : memory_rates_;
   return rates[std::min(static_cast<size_t>(sms), rates.size() - 1)];
+}
+
+int64_t ContentionTable::compute_beside_rows(OpFamily family) const {
+  return wants_all_sms(family) ? products_beside_rows_ : memory_beside_rows_;
 }
 
 int64_t ContentionTable::comm_rate(OpFamily family) const {

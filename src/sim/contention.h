@@ -16,9 +16,13 @@ inline constexpr int64_t kFullRate = int64_t{1} << 16;
 /// Converts a rate in (0, 1] to units of 1 / kFullRate: rounded to nearest, at least one.
 int64_t rate_parts(double rate);
 
+/// Whether kernels of the family fill all SMs of a device: matrix products and attention.
+bool wants_all_sms(OpFamily family);
+
 /// The resources that a communication uses while it runs.
 struct CommDemand {
-  int sms = 0;             ///< 0: copy engines move the bytes
+  int sms = 0;             ///< 0: copy engines move the bytes; without those of `row_exchanges`
+  int row_exchanges = 0;   ///< 1: an exchange of rows of experts, on SMs of its own
   int64_t bytes_part = 0;  ///< in units of 1 / kFullRate: the part of its time alone in which bytes
                            ///< flow; the rest is latency, which contention does not lengthen
   std::array<int64_t, 2> load{};  ///< by LinkKind, in units of 1 / kFullRate: the part of the link
@@ -48,6 +52,7 @@ int64_t shared_link_rate(const CommDemand& demand, int64_t total_load);
 ///   1 - (1 - measured rate) * min(1, SMs / comm_sms).
 /// Matrix products and attention, which use all SMs, have one measured rate; memory-bound kernels
 /// have another. Also the slowdown of communication by compute.
+/// Exchanges of rows of experts have rates of their own (`Contention::compute_and_row_exchange`).
 class ContentionTable {
  public:
   explicit ContentionTable(const Contention& contention);
@@ -55,6 +60,11 @@ class ContentionTable {
   int64_t compute_rate(OpFamily family, int sms) const;
   /// The rate of communication by SMs while compute of that family runs.
   int64_t comm_rate(OpFamily family) const;
+  /// The rate of compute beside an exchange of rows, by family.
+  int64_t compute_beside_rows(OpFamily family) const;
+  /// The rate at which an exchange beside compute moves rows within a node. A slower link may still
+  /// bound it.
+  int64_t rows_beside_compute() const { return rows_beside_compute_; }
   /// The rate of compute during copies to or from the host, and of copies during compute.
   int64_t compute_beside_copies() const { return compute_beside_copies_; }
   int64_t copies_beside_compute() const { return copies_beside_compute_; }
@@ -67,6 +77,9 @@ class ContentionTable {
   std::vector<int64_t> memory_rates_;
   int64_t comm_beside_products_;
   int64_t comm_beside_memory_;
+  int64_t products_beside_rows_;
+  int64_t memory_beside_rows_;
+  int64_t rows_beside_compute_;
   int64_t compute_beside_copies_;
   int64_t copies_beside_compute_;
   bool compute_slows_others_;

@@ -108,6 +108,9 @@ struct Contention {
   SharedRates memory_bound_and_sm_comm;  ///< memory-bound kernels, with SMs that send
   SharedRates compute_and_copy_engine;   ///< any compute, with copy engines
   int comm_sms = 24;                     ///< SMs that sent when these rates were measured
+  /// Matrix products and attention, with an exchange of rows of experts beside them, which takes
+  /// kRowExchangeSms of the SMs.
+  SharedRates compute_and_row_exchange;
 
   friend bool operator==(const Contention&, const Contention&) = default;
 };

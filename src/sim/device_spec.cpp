@@ -30,6 +30,15 @@ constexpr double kMemory = 0.875;          // a copy of 4 GiB: 4.19 of 4.80 TB/s
 constexpr int64_t kGraphLaunchNs = 1'600;  // per kernel, for the smallest kernels in a graph
 constexpr int64_t kStepNs = 30'000;
 
+// Of its nominal memory a GPU gives a process less. An H100 of 80 GB has 78.7 GiB free beside the
+// context (0.375 GiB, backends/cuda/device_needs.h), by the driver; an H200 139 (bench/notes.md,
+// "Training with expert ranks on 4 H100"). A100 and B200 are estimates: nobody has measured them.
+constexpr int64_t kGiB = int64_t{1} << 30;
+constexpr int64_t kA100Bytes = 79 * kGiB;
+constexpr int64_t kH100Bytes = 79 * kGiB;
+constexpr int64_t kH200Bytes = 139 * kGiB;
+constexpr int64_t kB200Bytes = 177 * kGiB;
+
 DeviceSpec a100() {
   return {.kind = "a100",
           .description = "NVIDIA A100 80GB SXM",
@@ -41,7 +50,7 @@ DeviceSpec a100() {
           .attention = kCudnn,
           .attention_backward = kCudnnBackward,
           .num_sms = 108,
-          .memory_bytes = int64_t{80} << 30,
+          .memory_bytes = kA100Bytes,
           .memory_bytes_per_s = 2.039e12,
           .memory_fraction = kMemory,
           .cache_bytes = int64_t{40} << 20,
@@ -64,7 +73,7 @@ DeviceSpec h100() {
           .attention = kHopper,
           .attention_backward = kHopperBackward,
           .num_sms = 132,
-          .memory_bytes = int64_t{80} << 30,
+          .memory_bytes = kH100Bytes,
           .memory_bytes_per_s = 3.35e12,
           .memory_fraction = kMemory,
           .cache_bytes = int64_t{50} << 20,
@@ -78,7 +87,7 @@ DeviceSpec h200() {
   DeviceSpec device = h100();
   device.kind = "h200";
   device.description = "NVIDIA H200 SXM";
-  device.memory_bytes = int64_t{140} << 30;
+  device.memory_bytes = kH200Bytes;
   device.memory_bytes_per_s = 4.8e12;
   return device;
 }
@@ -98,7 +107,7 @@ DeviceSpec b200() {
   device.attention = kCudnn;
   device.attention_backward = kCudnnBackward;
   device.num_sms = 148;
-  device.memory_bytes = int64_t{180} << 30;
+  device.memory_bytes = kB200Bytes;
   device.memory_bytes_per_s = 7.7e12;
   device.cache_bytes = int64_t{126} << 20;
   return device;

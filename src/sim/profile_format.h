@@ -17,9 +17,10 @@ inline constexpr double kMinSharedRate = 1e-3;
 /// Limit of an integer attribute, so that products of a few of them and a shape do not overflow.
 inline constexpr int64_t kMaxAttribute = int64_t{1} << 28;
 
-/// The last key is optional.
-inline constexpr std::array<std::string_view, 4> kContentionKeys = {
-    "gemm_and_sm_comm", "memory_bound_and_sm_comm", "compute_and_copy_engine", "comm_sms"};
+/// The last two keys are optional.
+inline constexpr std::array<std::string_view, 5> kContentionKeys = {
+    "gemm_and_sm_comm", "memory_bound_and_sm_comm", "compute_and_copy_engine", "comm_sms",
+    "compute_and_row_exchange"};
 inline constexpr int64_t kMaxCommSms = 1024;
 
 }  // namespace braid

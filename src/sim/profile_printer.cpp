@@ -68,6 +68,7 @@ Json contention_json(const Contention& contention) {
   json[std::string(kContentionKeys[1])] = rates(contention.memory_bound_and_sm_comm);
   json[std::string(kContentionKeys[2])] = rates(contention.compute_and_copy_engine);
   json[std::string(kContentionKeys[3])] = contention.comm_sms;
+  json[std::string(kContentionKeys[4])] = rates(contention.compute_and_row_exchange);
   return json;
 }
 

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "ir/program.h"
 #include "ops/op.h"
+#include "sim/analytic_model.h"
 #include "sim/op_family.h"
 #include "sim/profile.h"
 #include "sim/profile_format.h"
@@ -243,6 +244,9 @@ class Reader {
     if (node.has(sms)) {
       contention.comm_sms = static_cast<int>(node.at(sms).integer(1, kMaxCommSms));
     }
+    contention.compute_and_row_exchange = node.has(std::string(kContentionKeys[4]))
+                                              ? rates(kContentionKeys[4])
+                                              : default_contention().compute_and_row_exchange;
     return contention;
   }
 

@@ -19,11 +19,18 @@ enum class SimUnit : uint8_t {
 };
 inline constexpr size_t kNumOwnUnits = 3;  ///< the first units, which run one task at a time
 
+/// How a compute task shares the SMs of its device with exchanges of rows (ops/expert_exchange.h).
+enum class SmUse : uint8_t {
+  kShared,  ///< an exchange begins beside it: its blocks are short, or it leaves SMs free
+  kAll,     ///< it fills all SMs: an exchange that comes later waits to its end
+};
+
 /// The price of tasks of one spec on ranks of one class.
 struct TaskPrice {
   int64_t work_ns = 0;  ///< alone
   SimUnit unit = SimUnit::kNothing;
   OpFamily family = OpFamily::kNothing;
+  SmUse sm_use = SmUse::kShared;
   bool sends = false;
   bool receives = false;
   uint32_t meeting = RankCalls::kNone;  ///< for kLinks: index into RankCalls::meetings

@@ -36,6 +36,7 @@ SimRun::SimRun(const SimPlan& plan)
   ready_.reserve(lanes_.size());
   free_units_.reserve(num_units());
   taking_.reserve(num_units());
+  exchanges_.reserve(lanes_.size());
   transfers_.reserve(plan.num_meetings());
   changed_.reserve(devices_.size());
   stale_.reserve(plan.num_meetings());
@@ -86,6 +87,7 @@ void SimRun::settle() {
     take_units();
   }
   begin_transfers();
+  hold_exchanges();
   update_rates();
 }
 
@@ -220,6 +222,7 @@ void SimRun::release_unit(uint32_t unit) {
   const uint32_t rank_class = facts(lane).rank_class;
   if (unit % kNumOwnUnits == static_cast<uint32_t>(SimUnit::kCompute)) {
     result_->ranks[rank_class].compute_ns += now_ns_ - times_of(lane).start_ns;
+    release_held(rank_class);
   }
   finish_task(lane);
   ready_.push_back(lane);
@@ -232,11 +235,45 @@ void SimRun::release_unit(uint32_t unit) {
 void SimRun::arrive(uint32_t lane, uint32_t meeting) {
   times_of(lane).start_ns = now_ns_;
   lanes_[lane].state = LaneState::kBusy;
+  if (price_of(lane).demand.row_exchanges > 0) {
+    exchanges_.push_back(lane);
+  }
   const uint32_t first = plan_.first_arrival()[meeting];
   arrived_[first + num_arrived_[meeting]++] = lane;
   if (first + num_arrived_[meeting] == plan_.first_arrival()[meeting + 1]) {
     begin_meeting(meeting);
   }
+}
+
+/// An exchange of rows that finds all SMs taken waits for the kernel that runs. A kernel that
+/// begins at the same time gets them first: an exchange waits for words of other ranks before its
+/// kernel.
+void SimRun::hold_exchanges() {
+  for (const uint32_t lane : exchanges_) {
+    Device& device = devices_[facts(lane).rank_class];
+    const uint32_t compute = device.units[static_cast<size_t>(SimUnit::kCompute)].lane;
+    const bool is_there =
+        lanes_[lane].state == LaneState::kBusy && price_of(lane).demand.row_exchanges > 0;
+    if (options_.contention && is_there && compute != kNone &&
+        price_of(compute).sm_use == SmUse::kAll) {
+      lanes_[lane].is_held = true;
+      ++device.num_held;
+    }
+  }
+  exchanges_.clear();
+}
+
+void SimRun::release_held(uint32_t rank_class) {
+  Device& device = devices_[rank_class];
+  if (device.num_held == 0) {
+    return;
+  }
+  const SimPlan::Class& its_class = plan_.classes()[rank_class];
+  for (uint32_t i = 0; i < its_class.num_lanes; ++i) {
+    lanes_[its_class.first_lane + i].is_held = false;
+  }
+  device.num_held = 0;
+  mark_changed(rank_class, true);
 }
 
 void SimRun::begin_meeting(uint32_t meeting) {
@@ -310,6 +347,7 @@ void SimRun::occupy_links(uint32_t lane, uint32_t meeting, int sign) {
     device.load[kind][kIn] += price.receives ? sign * price.demand.load[kind] : 0;
   }
   device.sms += sign * price.demand.sms;
+  device.row_exchanges += sign * price.demand.row_exchanges;
   uint32_t* const running = running_.data() + plan_.classes()[rank_class].first_running;
   if (sign > 0) {
     running[device.num_running++] = meeting;
@@ -372,6 +410,9 @@ void SimRun::update_units(uint32_t rank_class) {
     if (options_.contention) {
       rate = contention.compute_rate(price_of(compute).family, device.sms);
       rate = copies ? scaled(rate, contention.compute_beside_copies()) : rate;
+      if (device.row_exchanges > 0 && device.num_held == 0) {
+        rate = scaled(rate, contention.compute_beside_rows(price_of(compute).family));
+      }
     }
     set_rate(first + static_cast<uint32_t>(SimUnit::kCompute), rate);
   }
@@ -381,7 +422,7 @@ int64_t SimRun::meeting_rate(uint32_t meeting) const {
   int64_t rate = kFullRate;
   if (options_.contention) {
     for (const uint32_t lane : arrived(meeting)) {
-      rate = std::min(rate, rate_on_device(lane));
+      rate = std::min(rate, lanes_[lane].is_held ? 0 : rate_on_device(lane));
     }
   }
   return rate;
@@ -398,8 +439,12 @@ int64_t SimRun::rate_on_device(uint32_t lane) const {
                        price.receives ? device.load[kind][kIn] : 0});
     }
   }
-  const int64_t rate = shared_link_rate(price.demand, load);
   const uint32_t compute = device.units[static_cast<size_t>(SimUnit::kCompute)].lane;
+  if (price.demand.row_exchanges > 0 && compute != kNone) {
+    load = std::max(load, price.demand.load[static_cast<size_t>(LinkKind::kIntraNode)] * kFullRate /
+                              plan_.contention().rows_beside_compute());
+  }
+  const int64_t rate = shared_link_rate(price.demand, load);
   return compute == kNone || price.demand.sms == 0
              ? rate
              : scaled(rate, plan_.contention().comm_rate(price_of(compute).family));

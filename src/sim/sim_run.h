@@ -33,6 +33,7 @@ class SimRun {
     uint32_t next_waiter = kNone;
     LaneState state = LaneState::kBlocked;
     SimUnit unit = SimUnit::kNothing;  // unit for which it is queued
+    bool is_held = false;              // an exchange of rows that waits for SMs
   };
   struct Unit {
     uint32_t lane = kNone;  // lane that occupies it
@@ -45,7 +46,9 @@ class SimRun {
     std::array<std::array<int64_t, 2>, kNumLinkKinds> load{};  // of links, out and in
     // The times when the lanes of emulated links become free, by kind of group, out and in.
     std::array<std::array<int64_t, 2>, LinkOptions::kNumKinds> lane_free_ns{};
-    int sms = 0;               // sending SMs
+    int sms = 0;  // sending SMs, without those of exchanges of rows
+    int row_exchanges = 0;
+    int num_held = 0;          // lanes
     uint32_t num_running = 0;  // meetings
     bool is_changed = false;   // listed in changed_
     bool links_changed = false;
@@ -72,6 +75,8 @@ class SimRun {
   void release_unit(uint32_t unit);
 
   void arrive(uint32_t lane, uint32_t meeting);
+  void hold_exchanges();
+  void release_held(uint32_t rank_class);
   void begin_meeting(uint32_t meeting);
   void begin_transfers();
   int64_t transfer_ns(uint32_t meeting);
@@ -124,6 +129,7 @@ class SimRun {
   std::vector<uint32_t> ready_;    // lanes
   std::vector<uint32_t> free_units_;
   std::vector<uint32_t> taking_;
+  std::vector<uint32_t> exchanges_;  // lanes that reached an exchange of rows now
   std::vector<uint32_t> transfers_;  // meetings that begin now, over emulated links
   std::vector<uint32_t> changed_;    // classes
   std::vector<uint32_t> stale_;      // meetings

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "ops/expert_exchange.h"
 #include "ops/routed_rows.h"
+#include "sim/analytic_model.h"
 #include "sim/op_family.h"
 
 namespace braid {
@@ -16,6 +18,12 @@ SimUnit unit_of(const OpSpec& spec, OpFamily family) {
     return host_copy_of(spec) == HostCopy::kToDevice ? SimUnit::kToDevice : SimUnit::kToHost;
   }
   return SimUnit::kCompute;
+}
+
+/// Products and attention's backward held exchanges up in traces of 4 H100, its forward did not.
+bool fills_all_sms(OpFamily family, const OpSpec& spec) {
+  return family == OpFamily::kGemm ||
+         (family == OpFamily::kAttention && attention_shape(spec).backward);
 }
 
 /// By spec: the sequence of its calls (all calls of a spec belong to one), or kNone.
@@ -38,6 +46,22 @@ const TaskPrice& TaskPricer::own_price(const OpSpec& spec) {
                      .family = family};
   }
   return found->second;
+}
+
+bool TaskPricer::shares_sms() const {
+  return model_.links() == nullptr && model_.cluster().device.num_sms > 0;
+}
+
+TaskPrice TaskPricer::beside_exchanges(TaskPrice price, const OpSpec& spec, int left_sms) const {
+  const DeviceSpec& device = model_.cluster().device;
+  if (stays_on_its_sms(device, spec)) {
+    const double slowdown = slowdown_by_left_sms(device, spec, left_sms);
+    price.work_ns =
+        std::min(round_cost_ns(static_cast<double>(price.work_ns) * slowdown), kMaxWorkNs);
+  } else if (fills_all_sms(price.family, spec)) {
+    price.sm_use = SmUse::kAll;
+  }
+  return price;
 }
 
 /// The group of the class's first rank; the program may name that of another rank.
@@ -68,6 +92,10 @@ TaskPrice TaskPricer::comm_price(uint32_t rank_class, uint32_t sequence, const O
                      .link = comm.link,
                      .link_kind = placed.kind,
                      .own_ns = comm.own_cost.ns};
+    if (exchanges_rows(spec) && shares_sms()) {
+      found->second.demand.row_exchanges = 1;
+      found->second.demand.sms = 0;
+    }
   }
   TaskPrice price = found->second;
   price.meeting = calls_.meeting_of(rank_class, sequence);
@@ -79,12 +107,15 @@ std::vector<TaskPrice> TaskPricer::prices_of(uint32_t rank_class) {
   const std::vector<uint32_t> sequences = sequence_of_specs(calls);
   const std::vector<OpSpec>& specs = calls.program->specs.all();
   const RoutedRows rows(*calls.program, routed_load_);
+  const int left_sms = shares_sms() ? sms_left_to_exchanges({calls.program, 1}) : 0;
   std::vector<TaskPrice> prices(specs.size());
   for (size_t i = 0; i < specs.size(); ++i) {
     if (sequences[i] != ProgramCalls::kNone) {
       prices[i] = comm_price(rank_class, sequences[i], rows.priced(specs[i]));
     } else if (!comm_kind_of(specs[i])) {  // otherwise no task has it
-      prices[i] = own_price(rows.priced(specs[i]));
+      const OpSpec spec = rows.priced(specs[i]);
+      const TaskPrice& price = own_price(spec);
+      prices[i] = left_sms > 0 ? beside_exchanges(price, spec, left_sms) : price;
     }
   }
   return prices;

@@ -29,6 +29,10 @@ class TaskPricer {
   using Place = std::pair<uint32_t, uint32_t>;
 
   const TaskPrice& own_price(const OpSpec& spec);
+  /// Whether kernels share the SMs of a device.
+  bool shares_sms() const;
+  /// The price of a compute task of a program whose exchanges of rows run beside compute.
+  TaskPrice beside_exchanges(TaskPrice price, const OpSpec& spec, int left_sms) const;
   Group placed_group(uint32_t rank_class, uint32_t use) const;
   TaskPrice comm_price(uint32_t rank_class, uint32_t sequence, const OpSpec& spec);
 

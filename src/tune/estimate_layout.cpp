@@ -4,10 +4,9 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <numeric>
 
 #include "config/validate.h"
-#include "parallel/mesh.h"
-#include "parallel/parameter_domain.h"
 #include "parallel/pipeline_layout.h"
 
 namespace braid {
@@ -15,22 +14,6 @@ namespace {
 
 double bytes_of(const std::string& dtype) {
   return static_cast<double>(dtype_bytes(choice<DType>(dtype)));
-}
-
-Mesh mesh_of(const Layout& layout) {
-  return Mesh({.tensor = static_cast<int>(layout.tensor),
-               .context = static_cast<int>(layout.context),
-               .data = static_cast<int>(layout.data),
-               .pipeline = static_cast<int>(layout.pipeline),
-               .replicas = static_cast<int>(layout.shard_replicas),
-               .expert_replicas = static_cast<int>(layout.shard_replicas)});
-}
-
-/// How the ranks share the weights: dense ones, and experts.
-std::array<ParameterDomain, 2> domains_of(const Layout& layout) {
-  const auto domains = parameter_domains(
-      mesh_of(layout), {.shard = layout.shard, .expert_shard = layout.shard}, /*has_experts=*/true);
-  return {domains.at(0), domains.at(1)};
 }
 
 /// Whether gradients are reduced after every microbatch.
@@ -80,8 +63,7 @@ struct LayoutEstimator::Weights {
   }
   double sum() const { return dense + experts; }
   /// Of one rank, if ranks shard them.
-  double shard(const Layout& layout) const {
-    const auto domains = domains_of(layout);
+  double shard(const Domains& domains) const {
     return dense / static_cast<double>(domains[0].num_shards) +
            experts / static_cast<double>(domains[1].num_shards);
   }
@@ -122,6 +104,27 @@ LayoutEstimator::LayoutEstimator(const RunConfig& config, const ModelSpec& spec,
       before.push_back(before.back() + (kind == kind_of_layer ? 1 : 0));
     }
   }
+}
+
+Mesh LayoutEstimator::mesh_of(const Layout& layout) const {
+  const int64_t expert_tensor = config_.parallel.expert_tensor;
+  const int64_t stage_ranks = layout.tensor * layout.context * layout.data;
+  const int64_t expert_replicas =
+      std::gcd(layout.shard_replicas, stage_ranks / (layout.expert * expert_tensor));
+  return Mesh({.tensor = static_cast<int>(layout.tensor),
+               .context = static_cast<int>(layout.context),
+               .data = static_cast<int>(layout.data),
+               .pipeline = static_cast<int>(layout.pipeline),
+               .replicas = static_cast<int>(layout.shard_replicas),
+               .expert = static_cast<int>(layout.expert),
+               .expert_tensor = static_cast<int>(expert_tensor),
+               .expert_replicas = static_cast<int>(expert_replicas)});
+}
+
+LayoutEstimator::Domains LayoutEstimator::domains_of(const Layout& layout) const {
+  const auto domains = parameter_domains(
+      mesh_of(layout), {.shard = layout.shard, .expert_shard = layout.shard}, /*has_experts=*/true);
+  return {domains.at(0), domains.at(1)};
 }
 
 std::vector<double> LayoutEstimator::layers_of(const StageSlice& slice) const {
@@ -169,7 +172,7 @@ LayoutEstimator::Slices LayoutEstimator::slices_of(const Layout& layout) const {
 
 LayoutEstimator::DataTimes LayoutEstimator::data_times(const Layout& layout,
                                                        const Weights& weights) const {
-  const auto domains = domains_of(layout);
+  const Domains domains = domains_of(layout);
   DataTimes times = domain_times(layout, domains[0], weights.dense);
   const DataTimes experts = domain_times(layout, domains[1], weights.experts);
   times.reduce_ns += experts.reduce_ns;
@@ -231,7 +234,7 @@ double LayoutEstimator::rank_bytes(const Layout& layout, const LayerPrices& pric
   const RankParts parts = parts_of(schedule, slices, rank);
   const Weights weights = weights_of(layout, prices, slices, rank);
   const double elems = weights.sum();
-  const double shard = weights.shard(layout);
+  const double shard = weights.shard(domains_of(layout));
   const double largest = largest_layer(parts.layers, prices).parameters;
   const double unit = std::max(largest, parts.ends * prices.ends.parameters);
   const double bytes = compute_bytes_;
@@ -306,7 +309,7 @@ double LayoutEstimator::update_ns(const Layout& layout, const LayerPrices& price
   const double whole_ns =
       sum_of(parts.layers, prices, &PartPrice::update_ns) + parts.ends * prices.ends.update_ns;
   const Weights weights = weights_of(layout, prices, slices, rank);
-  return weights.sum() > 0 ? whole_ns * weights.shard(layout) / weights.sum() : 0;
+  return weights.sum() > 0 ? whole_ns * weights.shard(domains_of(layout)) / weights.sum() : 0;
 }
 
 /// Time that the once-per-step reductions and gathers of whole weights add to the last backward of

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -11,6 +12,7 @@
 #include "config/run_config.h"
 #include "model/model_spec.h"
 #include "model/stage_slice.h"
+#include "parallel/mesh.h"
 #include "parallel/parameter_domain.h"
 #include "parallel/pipeline_times.h"
 #include "sim/cost_model.h"
@@ -45,8 +47,12 @@ class LayoutEstimator {
 
   struct Weights;  ///< elements, of dense parameters and of experts
 
+  /// How the ranks share the weights: dense ones, and experts.
+  using Domains = std::array<ParameterDomain, 2>;
   using Slices = std::shared_ptr<const std::vector<StageSlice>>;
 
+  Mesh mesh_of(const Layout& layout) const;
+  Domains domains_of(const Layout& layout) const;
   Slices slices_of(const Layout& layout) const;
   DataTimes data_times(const Layout& layout, const Weights& weights) const;
   DataTimes domain_times(const Layout& layout, const ParameterDomain& domain, double elems) const;

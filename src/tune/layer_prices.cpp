@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -37,14 +38,21 @@ OverlapConfig without_messages(OverlapConfig overlap) {
   return overlap;
 }
 
+/// The fewest data ranks that together with the tensor and context ranks hold all experts.
+int64_t exchanging_data_ranks(const Layout& layout, int64_t expert_tensor) {
+  const int64_t exchanging = layout.expert * expert_tensor;
+  return exchanging / std::gcd(exchanging, layout.tensor * layout.context);
+}
+
 RunConfig small_run(RunConfig config, Layout layout, const LayerPattern& layers) {
-  layout.data = layout.pipeline = layout.virtual_stages = layout.shard_replicas = 1;
+  layout.pipeline = layout.virtual_stages = layout.shard_replicas = 1;
+  layout.data = exchanging_data_ranks(layout, config.parallel.expert_tensor);
   layout.schedule = ScheduleKind::kOneForwardOneBackward;
   layout.shard = ShardKind::kNone;
   layout.account_for_embedding = layout.account_for_loss = false;
   config = with_layout(std::move(config), layout);
   config.model = with_layers(std::move(config.model), layers);
-  config.train.global_batch = 2 * layout.microbatch;
+  config.train.global_batch = 2 * layout.microbatch * layout.data;
   config.parallel.pipeline_layout.clear();
   config.parallel.first_stage_layers = config.parallel.last_stage_layers = 0;
   config.memory.recompute_layers = config.memory.offload_layers = 0;

@@ -22,7 +22,7 @@ struct PartPrice {
 };
 
 /// Costs of a rank of a layout, without pipeline and data parallelism. Times include the exposed
-/// communication of tensor and context ranks.
+/// communication of tensor and context ranks, and of ranks that exchange rows of experts.
 struct LayerPrices {
   std::vector<PartPrice> kinds;  ///< of one layer of each of LayerPattern::kinds
   PartPrice ends;                ///< embedding, head and loss together
@@ -33,8 +33,9 @@ struct LayerPrices {
 };
 
 /// Plans and simulates models with one and two layers of each kind that the model has, on the
-/// tensor and context ranks of `layout` alone, with two microbatches, and takes the times of the
-/// first microbatch. So overlap, contention and recompute are those of the passes. Pipeline, data,
+/// tensor and context ranks of `layout` alone (with data ranks only if they exchange rows of
+/// experts), with two microbatches, and takes the times of the first microbatch, before sums over
+/// data ranks. So overlap, contention and recompute are those of the passes. Pipeline, data,
 /// shard and schedule of `layout` do not matter. `model`'s cluster must have a device for each
 /// rank. Throws ConfigError if the layout is impossible.
 LayerPrices price_layers(const RunConfig& config, const ModelSpec& spec, int64_t vocabulary,

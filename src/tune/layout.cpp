@@ -28,6 +28,7 @@ std::vector<std::pair<std::string_view, ConfigValue>> keys_of(const Layout& layo
           {"parallel.tensor", layout.tensor},
           {"parallel.pipeline", layout.pipeline},
           {"parallel.context", layout.context},
+          {"parallel.expert", layout.expert},
           {"parallel.virtual_stages", layout.virtual_stages},
           {"parallel.schedule", text(schedule_name(layout.schedule))},
           {"parallel.sequence_parallel", layout.sequence_parallel},
@@ -59,6 +60,7 @@ std::string layout_name(const Layout& layout) {
   add_size("cp", layout.context);
   add_text(choice_name(layout.context_method), layout.context > 1);
   add_size("dp", layout.data);
+  add_size("ep", layout.expert);
   if (layout.shard != ShardKind::kNone) {
     name += fmt::format("shard={} ", choice_name(layout.shard));
     add_size("copies=", layout.shard_replicas);
@@ -78,6 +80,10 @@ RunConfig with_layout(RunConfig config, const Layout& layout) {
   }
   if (layout.context_method != ContextExchange::kAllToAllRing) {
     config.parallel.context_inner = 0;
+  }
+  if (layout.expert * config.parallel.expert_tensor == 1) {
+    config.moe.capacity = 0;
+    config.overlap.overlap_moe_expert_parallel_comm = false;
   }
   if (layout.recompute == RecomputeChoice::kNone) {
     config.memory.recompute_layers = 0;
@@ -108,6 +114,7 @@ const std::vector<std::string_view>& searched_keys() {
                                                       "parallel.tensor",
                                                       "parallel.pipeline",
                                                       "parallel.context",
+                                                      "parallel.expert",
                                                       "parallel.virtual_stages",
                                                       "parallel.schedule",
                                                       "parallel.sequence_parallel",

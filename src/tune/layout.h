@@ -18,6 +18,7 @@ struct Layout {
   int64_t context = 1;
   int64_t data = 1;
   int64_t pipeline = 1;
+  int64_t expert = 1;
   int64_t virtual_stages = 1;
   int64_t microbatch = 1;
   int64_t shard_replicas = 1;
@@ -37,7 +38,8 @@ struct Layout {
 std::string layout_name(const Layout& layout);
 
 /// Returns `config` with this layout; parallel.ranks is the product of the dimensions. The result
-/// is resolved if `config` is.
+/// is resolved if `config` is. Keys that the layout does not permit get their defaults, such as
+/// moe.capacity without ranks that exchange rows.
 RunConfig with_layout(RunConfig config, const Layout& layout);
 
 /// The keys that `with_layout` sets, as values of `--set`: "parallel.tensor=4". Defaults are left

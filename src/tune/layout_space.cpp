@@ -8,6 +8,7 @@
 #include "base/errors.h"
 #include "config/choices.h"
 #include "model/context_shard.h"
+#include "model/layer_pattern.h"
 #include "model/tensor_shard.h"
 #include "plan/parallel_setup.h"
 
@@ -99,6 +100,25 @@ class Enumerator {
     return config_.parallel.ranks / (tensor * context * pipeline);
   }
 
+  /// Numbers of ranks over which the experts are distributed; 1 without experts. On GPUs, those
+  /// that exchange rows are in one node.
+  std::vector<int64_t> expert_sizes(int64_t stage_ranks) const {
+    const int64_t split = config_.parallel.expert_tensor;
+    if (is_fixed("parallel.expert")) {
+      const int64_t given = config_.parallel.expert;
+      return stage_ranks % (given * split) == 0 ? std::vector<int64_t>{given}
+                                                : std::vector<int64_t>{};
+    }
+    if (!model_.layers.has(kMoeBlock) || stage_ranks % split != 0) {
+      return {1};
+    }
+    std::vector<int64_t> list = divisors(std::gcd(stage_ranks / split, model_.experts));
+    std::erase_if(list, [&](int64_t size) {
+      return !cluster_.device.is_host && cluster_.devices_per_node % (size * split) != 0;
+    });
+    return list;
+  }
+
   void add_mesh(int64_t tensor, int64_t context, int64_t pipeline) {
     const int64_t data = data_of(tensor, context, pipeline);
     if (!may_be_mesh(tensor, context, pipeline) || config_.train.global_batch % data != 0) {
@@ -108,9 +128,16 @@ class Enumerator {
     Layout layout{.tensor = tensor, .context = context, .data = data, .pipeline = pipeline};
     layout.sequence_parallel =
         is_fixed("parallel.sequence_parallel") ? config_.parallel.sequence_parallel : tensor > 1;
-    for (const int64_t microbatch : microbatches(data)) {
+    for (const int64_t expert : expert_sizes(tensor * context * data)) {
+      layout.expert = expert;
+      add_microbatches(layout);
+    }
+  }
+
+  void add_microbatches(Layout layout) {
+    for (const int64_t microbatch : microbatches(layout.data)) {
       layout.microbatch = microbatch;
-      for (const ContextExchange method : context_methods(context)) {
+      for (const ContextExchange method : context_methods(layout.context)) {
         layout.context_method = method;
         if (splits_model(layout)) {
           add_pipelines(layout);

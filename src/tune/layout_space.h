@@ -36,10 +36,10 @@ PipelineLayoutOptions pipeline_layout_options(const RunConfig& config, const Mod
                                               const Layout& layout);
 
 /// All layouts of `config.parallel.ranks` ranks that the rules of the run file allow, within
-/// practical bounds: tensor ranks are in one node (with sequence parallelism); context ranks have
-/// at least kLeastTokens tokens; sharded state has either one copy, or shards inside a node with
-/// copies on the other nodes. Other keys are those of `config`. Throws ConfigError if a fixed key
-/// is not a searched one.
+/// practical bounds: tensor ranks are in one node (with sequence parallelism), and so are the ranks
+/// that exchange rows of experts; context ranks have at least kLeastTokens tokens; sharded state
+/// has either one copy, or shards inside a node with copies on the other nodes. Other keys are
+/// those of `config`. Throws ConfigError if a fixed key is not a searched one.
 LayoutSpace enumerate_layouts(const RunConfig& config, const ModelSpec& model,
                               const Cluster& cluster, const LayoutLimits& limits);
 

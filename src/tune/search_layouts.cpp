@@ -28,17 +28,19 @@ constexpr size_t kEstimateBatch = 512;
 constexpr size_t kSimulateBatch = 8;
 /// Estimates kept per simulated layout.
 constexpr size_t kPoolFactor = 10;
-/// Most layouts of one batch with the same tensor, context and pipeline ranks.
+/// Most layouts of one batch with the same tensor, context, pipeline and expert ranks.
 constexpr int kMostAlike = 2;
 
 /// The keys on which the prices of layers depend.
-using PriceKey = std::tuple<int64_t, int64_t, int64_t, std::string_view, std::string_view, bool>;
+using PriceKey =
+    std::tuple<int64_t, int64_t, int64_t, int64_t, std::string_view, std::string_view, bool>;
 /// Layouts with an equal key have similar estimation errors.
-using MeshKey = std::tuple<int64_t, int64_t, int64_t>;
+using MeshKey = std::tuple<int64_t, int64_t, int64_t, int64_t>;
 
 PriceKey price_key(const Layout& layout) {
   return {layout.tensor,
           layout.context,
+          layout.expert,
           layout.microbatch,
           choice_name(layout.context_method),
           choice_name(layout.recompute),
@@ -46,7 +48,7 @@ PriceKey price_key(const Layout& layout) {
 }
 
 MeshKey mesh_key(const Layout& layout) {
-  return {layout.tensor, layout.context, layout.pipeline};
+  return {layout.tensor, layout.context, layout.pipeline, layout.expert};
 }
 
 struct Candidate {

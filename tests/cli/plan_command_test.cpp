@@ -123,7 +123,7 @@ TEST_F(PlanCommand, SaysWhetherItFitsADevice) {
               AllOf(HasSubstr("\nfits      "),
                     HasSubstr(" of 4.00 GiB in a GPU of that size: rank 0, weights ")));
   EXPECT_THAT(output_of({"plan", "run.toml", "--dry-run", "--device-memory", "h100"}),
-              HasSubstr(" of 80.0 GiB in one NVIDIA H100 SXM: rank 0, weights "));
+              HasSubstr(" of 79.0 GiB in one NVIDIA H100 SXM: rank 0, weights "));
 }
 
 TEST_F(PlanCommand, RefusesADeviceThatIsTooSmallWithTheNearestSetting) {

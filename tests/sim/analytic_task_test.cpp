@@ -154,6 +154,19 @@ TEST(AnalyticGemm, PiecesCostMoreThanTheWhole) {
   }
 }
 
+TEST(SlowdownByLeftSms, IsAtMostInProportion) {
+  const DeviceSpec& h100 = *find_device("h100");
+  const OpSpec mixtral = grouped_linear_spec(32768, 28672, 4096, 2);
+  EXPECT_TRUE(stays_on_its_sms(h100, mixtral));
+  EXPECT_GT(slowdown_by_left_sms(h100, mixtral, 16), 1.03);  // the power limit bounds it on all SMs
+  EXPECT_LT(slowdown_by_left_sms(h100, mixtral, 16), 132.0 / 116);
+  EXPECT_GT(slowdown_by_left_sms(h100, mixtral, 66), 1.8);
+  EXPECT_EQ(slowdown_by_left_sms(h100, mixtral, 0), 1.0);
+  EXPECT_TRUE(stays_on_its_sms(h100, linear_swiglu_spec(8192, 4096, 2048)));
+  EXPECT_FALSE(stays_on_its_sms(h100, linear_spec(8192, 4096, 2048)));
+  EXPECT_FALSE(stays_on_its_sms(*find_device("a100"), mixtral));
+}
+
 /// The time of a dense product with the same rows, over that of the grouped one.
 double grouped_rate(const OpSpec& grouped, const OpSpec& dense) {
   const DeviceSpec& h200 = *find_device("h200");

@@ -34,6 +34,20 @@ TEST(ContentionTable, LossIsInProportionToSmsUpToTheMeasuredOnes) {
   EXPECT_FALSE(ContentionTable(Contention()).compute_slows_others());
 }
 
+TEST(ContentionTable, ExchangesOfRowsHaveTheirOwnRates) {
+  const ContentionTable table(
+      {.gemm_and_sm_comm = {.compute = 0.5},
+       .memory_bound_and_sm_comm = {.compute = 0.75},
+       .compute_and_copy_engine = {},
+       .comm_sms = 32,
+       .compute_and_row_exchange = {.compute = 0.875, .communication = 0.25}});
+  EXPECT_EQ(table.compute_beside_rows(OpFamily::kGemm), kFullRate * 7 / 8);
+  EXPECT_EQ(table.compute_beside_rows(OpFamily::kAttention), kFullRate * 7 / 8);
+  EXPECT_EQ(table.compute_beside_rows(OpFamily::kMemoryBound), kFullRate * 7 / 8);  // 16 of 32 SMs
+  EXPECT_EQ(table.rows_beside_compute(), kFullRate / 4);
+  EXPECT_TRUE(table.compute_slows_others());
+}
+
 TEST(CommDemand, IsWhatItMovesOnAverage) {
   FixedCosts model(small_cluster(16, 8), {.comm_sms = 20});
   model.latency_ns = 25;

@@ -78,6 +78,68 @@ class Simulate : public testing::Test {
   int64_t step_ns_ = 0;
 };
 
+/// Alone an exchange takes 120 ns; products of x take as many ns as the range has elements.
+class SimulateExchange : public Simulate {
+ protected:
+  static constexpr Contention kRows{
+      .gemm_and_sm_comm = {.compute = 0.5},
+      .memory_bound_and_sm_comm = {.compute = 0.5},
+      .compute_and_copy_engine = {},
+      .comm_sms = 32,
+      .compute_and_row_exchange = {.compute = 0.75, .communication = 0.5}};
+
+  Program program(int rank, const std::string& tasks) const {
+    return parse_program(fmt::format("program step rank={} ranks=2 events=1\n", rank) +
+                         "stream compute kind=compute priority=0\n"
+                         "stream comm.expert kind=comm priority=2\n"
+                         "group expert.exchange kind=expert ranks=0,1\n"
+                         "buffer rows f32 [30,4] io persistent device\n"
+                         "buffer come f32 [60,4] io persistent device\n"
+                         "buffer offsets i32 [6] io persistent device\n"
+                         "buffer x f32 [1000] io persistent device\n"
+                         "buffer w f32 [1,1] io persistent device\n"
+                         "buffer y f32 [1000] io persistent device\n"
+                         "copy(x[0:10] -> y[0:10]) compute forward record=e0\n" +
+                         tasks);
+  }
+  /// Times of the tasks of rank 0 after the first, which ends at 10.
+  std::vector<Times> times_of(const std::string& tasks) {
+    programs_ = {program(0, tasks), program(1, tasks)};
+    const RankPrograms ranks = one_program_per_rank(programs_);
+    const SimResult result = simulate(ranks, rows_model_);
+    const auto times = braid::times_of(ranks, result, result.ranks.front());
+    return {times.begin() + 1, times.end()};
+  }
+  static std::string exchange(const std::string& stream) {
+    return "dispatch_rows(rows, offsets -> come) {group=0, experts=2, copies=1, "
+           "has_weights=false, drops=false} " +
+           stream + " comm wait=e0\n";
+  }
+
+  FixedCosts rows_model_{small_cluster(2, 8), kRows};
+};
+
+TEST_F(SimulateExchange, LastsLongerBesideCompute) {
+  // Half of its rate, and compute has 1 - 0.5 * 16 / 32 of its own: 240 ns, of which 40 are alone.
+  EXPECT_THAT(times_of(exchange("comm.expert") + "copy(x[0:150] -> y[0:150]) compute forward\n"),
+              ElementsAre(Times{10, 230}, Times{10, 210}));
+}
+
+TEST_F(SimulateExchange, WaitsForAKernelThatFillsAllSms) {
+  // The product, which begins at the same time, keeps its rate and the exchange begins at its end.
+  EXPECT_THAT(times_of(exchange("comm.expert") + "linear(x[0:100] [100,1], w -> y[0:100] [100,1]) "
+                                                 "{has_bias=false, adds_bias=true} compute "
+                                                 "forward\n"),
+              ElementsAre(Times{10, 230}, Times{10, 110}));
+}
+
+TEST_F(SimulateExchange, OnTheComputeStreamCostsWhatItCostsAlone) {
+  EXPECT_THAT(times_of(exchange("compute") + "linear(x[0:100] [100,1], w -> y[0:100] [100,1]) "
+                                             "{has_bias=false, adds_bias=true} compute "
+                                             "forward\n"),
+              ElementsAre(Times{10, 130}, Times{130, 230}));
+}
+
 TEST_F(Simulate, TasksOfAStreamFollowEachOther) {
   EXPECT_THAT(times_of_one(0,
                            "copy(x[0:10] -> y[0:10]) compute forward\n"

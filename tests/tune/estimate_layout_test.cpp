@@ -61,21 +61,11 @@ TEST(LayoutEstimator, AddsUpTheKindsOfAStage) {
   }
 }
 
-// Tensor ranks share the state of experts, and sum their gradients.
-TEST(LayoutEstimator, CountsExpertsAsAllRanksOfAStageShareThem) {
-  RunConfig config = small_search_run(4);
-  config.model.layers.reset();
-  config.model.pattern = "attention+moe*4";
-  config.model.experts = 32;
-  config.model.experts_per_token = 2;
-  config.model.expert_ffn = 512;
-  const Layout layout{
-      .tensor = 2, .data = 2, .shard = ShardKind::kOptimizer, .sequence_parallel = true};
-  config = resolved(with_layout(config, layout));
+void expect_estimate_of_experts(const RunConfig& config, const Layout& layout) {
   const ModelSpec spec = resolve_model(config.model, config.train.sequence, 0);
   const auto model = make_analytic_model(parse_cluster("h100x4"));
   const LayerPrices prices = price_layers(config, spec, 0, layout, *model);
-  EXPECT_EQ(prices.kinds[0].expert_parameters, 32 * 3 * 256 * 512);
+  EXPECT_EQ(prices.kinds[0].expert_parameters, 32 / layout.expert * 3 * 256 * 512);
   const SimulatedRun simulated(resolve_run(config, 0), *model);
   const LayoutEstimator estimator(config, spec, *model);
   const auto step_ns = static_cast<double>(simulated.step_ns());
@@ -84,6 +74,24 @@ TEST(LayoutEstimator, CountsExpertsAsAllRanksOfAStageShareThem) {
       static_cast<double>(simulated.plan().ranks.front().memory.peak_bytes());
   EXPECT_NEAR(estimator.bounds(layout, prices).peak_bytes - prices.other_bytes, planned_bytes,
               0.1 * planned_bytes);
+}
+
+// Tensor ranks share the state of experts, and sum their gradients.
+TEST(LayoutEstimator, CountsExpertsAsAllRanksOfAStageShareThem) {
+  RunConfig config = small_search_run(4);
+  config.model.layers.reset();
+  config.model.pattern = "attention+moe*4";
+  config.model.experts = 32;
+  config.model.experts_per_token = 2;
+  config.model.expert_ffn = 512;
+  for (const int64_t expert : {1, 4}) {
+    const Layout layout{.tensor = 2,
+                        .data = 2,
+                        .expert = expert,
+                        .shard = ShardKind::kOptimizer,
+                        .sequence_parallel = true};
+    expect_estimate_of_experts(resolved(with_layout(config, layout)), layout);
+  }
 }
 
 }  // namespace

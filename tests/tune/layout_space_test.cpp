@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include "base/errors.h"
 #include "base/expect_error.h"
@@ -56,6 +58,35 @@ TEST(LayoutSpace, HasEveryDimensionAndNoLayoutTwice) {
   }
   std::ranges::sort(names);
   EXPECT_EQ(std::ranges::adjacent_find(names), names.end());
+}
+
+TEST(LayoutSpace, DistributesExpertsOverRanksOfANode) {
+  RunConfig config = small_search_run(16);
+  config.model.layers.reset();
+  config.model.pattern = "attention+moe*2";
+  config.model.experts = 12;
+  config.model.experts_per_token = 2;
+  config.model.expert_ffn = 64;
+  config.train.global_batch = 16;
+  config.parallel.expert = 4;
+  config.moe.capacity = 1.5;
+  const std::set<std::string, std::less<>> fixed = {"memory.recompute", "train.microbatch",
+                                                    "parallel.context", "parallel.pipeline"};
+  const LayoutSpace space = space_of(config, "h100x16", {.fixed = fixed});
+  std::set<int64_t> sizes;
+  for (const Layout& layout : space.layouts) {
+    sizes.insert(layout.expert);
+    RunConfig laid_out = with_layout(config, layout);
+    ASSERT_NO_THROW(validate(laid_out)) << layout_name(layout);
+    ASSERT_NO_THROW(resolve_run(resolved(laid_out), 0)) << layout_name(layout);
+    EXPECT_EQ(laid_out.moe.capacity, layout.expert == 1 ? 0 : 1.5);
+  }
+  EXPECT_EQ(sizes, (std::set<int64_t>{1, 2, 4}));  // divide 12 experts, 8 ranks of a node, 16 ranks
+  std::set<std::string, std::less<>> all_fixed = fixed;
+  all_fixed.insert("parallel.expert");
+  for (const Layout& layout : space_of(config, "h100x16", {.fixed = all_fixed}).layouts) {
+    EXPECT_EQ(layout.expert, 4);
+  }
 }
 
 TEST(LayoutSpace, BoundsWhatMakesNoSense) {

@@ -5,7 +5,6 @@
 #include <thread>
 #include <utility>
 
-#include "backends/cuda/comm/row_exchange.h"
 #include "backends/cuda/cuda_context.h"
 #include "backends/cuda/cuda_error.h"
 #include "backends/cuda/nvtx_range.h"
@@ -53,18 +52,6 @@ bool can_be_graphs(std::span<const Program> programs) {
   return std::ranges::none_of(programs, exchanges_messages);
 }
 
-/// The multiprocessors that exchanges of rows beside compute need. A product whose blocks stay to
-/// its end would keep an exchange waiting as long (bench/notes.md).
-int sms_of_exchanges(std::span<const Program> programs) {
-  const bool are_beside = std::ranges::any_of(programs, [](const Program& program) {
-    return std::ranges::any_of(program.tasks, [&](const Task& task) {
-      return program.streams[task.stream.index()].kind == StreamKind::kComm &&
-             exchanges_rows(program.spec(task));
-    });
-  });
-  return are_beside ? kRowExchangeBlocks : 0;
-}
-
 /// Makes its device current.
 CudaContext& made_current(CudaContext& context) {
   BRAID_CUDA_CHECK(cudaSetDevice(context.device()));
@@ -84,7 +71,7 @@ DeviceRank::DeviceRank(std::vector<Program> programs, MemoryPlan plan, CudaConte
       kernels_(factory_of(options, context), communication_),
       enqueuer_(rank_, streams_),
       bound_(programs_.size()) {
-  context_.leave_sms(sms_of_exchanges(programs_));
+  context_.leave_sms(sms_left_to_exchanges(programs_));
   for (size_t i = 0; i < programs_.size(); ++i) {
     add_program(i);
   }

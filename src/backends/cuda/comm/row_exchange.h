@@ -7,11 +7,12 @@
 #include <vector>
 
 #include "comm/comm_call.h"
+#include "ops/expert_exchange.h"
 
 namespace braid {
 
 /// Blocks of the kernel; each fills a quarter of an SM. More bring little (bench/notes.md).
-inline constexpr int kRowExchangeBlocks = 16;
+inline constexpr int kRowExchangeBlocks = kRowExchangeSms;
 inline constexpr size_t kMaxRowExchangeMembers = 128;
 /// Of experts times the members that share each.
 inline constexpr int64_t kMaxRowExchangeRuns = 4095;
