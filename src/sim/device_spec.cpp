@@ -31,8 +31,9 @@ constexpr int64_t kGraphLaunchNs = 1'600;  // per kernel, for the smallest kerne
 constexpr int64_t kStepNs = 30'000;
 
 // Of its nominal memory a GPU gives a process less. An H100 of 80 GB has 78.7 GiB free beside the
-// context (0.375 GiB, backends/cuda/device_needs.h), by the driver; an H200 139 (bench/notes.md,
-// "Training with expert ranks on 4 H100"). A100 and B200 are estimates: nobody has measured them.
+// context (0.375 GiB, backends/cuda/device_needs.h), by the driver (bench/notes.md, "Training with
+// expert ranks on 4 H100"). An H200 has 140.4 in all; 139 of them, and those of the others, are
+// estimates.
 constexpr int64_t kGiB = int64_t{1} << 30;
 constexpr int64_t kA100Bytes = 79 * kGiB;
 constexpr int64_t kH100Bytes = 79 * kGiB;
