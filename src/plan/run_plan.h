@@ -26,12 +26,21 @@ struct RankPlan {
 inline constexpr size_t kTrainProgram = 0;
 inline constexpr size_t kEvalProgram = 1;
 
+/// A rank that is not planned, because the programs of `by` stand for its own (fold_ranks.h).
+struct StandIn {
+  int rank = 0;
+  int by = 0;
+
+  friend bool operator==(const StandIn&, const StandIn&) = default;
+};
+
 /// Everything that is decided before a device is used. A plan can be printed, checked and simulated
 /// on a machine that could not run it.
 struct RunPlan {
   RunSpec run;             ///< the planned run
   ParameterLayout layout;  ///< of the whole model, as one rank would hold it
   std::vector<RankPlan> ranks;
+  std::vector<StandIn> stand_ins = {};  ///< of ranks that are simulated and not planned
 };
 
 struct PlanOptions {
@@ -42,6 +51,8 @@ struct PlanOptions {
   bool update_weights = true;
   /// Plan only these ranks; empty: all. RunPlan::ranks follows this list.
   std::vector<int> ranks = {};
+  /// Ranks for which some of `ranks` stand in a simulation.
+  std::vector<StandIn> stand_ins = {};
   /// Plan only the first rank of each pipeline stage (`first_rank_of_stages`). It represents the
   /// ranks that hold other parts or copies of the same layers. Cannot be combined with `ranks`.
   bool one_rank_per_stage = false;
@@ -57,6 +68,11 @@ struct PlanOptions {
   /// Verify programs before the first and after each pass, unless BRAID_VERIFY overrides it. False
   /// for a search, which builds hundreds of runs and keeps one.
   bool verify = true;
+  /// With `verify`: only the programs of the first rank of each stage. Those of its other ranks
+  /// come from the same passes and differ from them by a few tasks.
+  bool verify_one_per_stage = false;
+  /// Plan so many ranks at once; 0: as many as the machine has threads. Does not change the result.
+  int num_threads = 1;
 };
 
 /// The first rank of each pipeline stage, by stage: its index is 0 in all other dimensions.

@@ -6,6 +6,7 @@
 #include "base/errors.h"
 #include "config/validate.h"
 #include "model/model_spec.h"
+#include "plan/fold_ranks.h"
 #include "plan/memory_needs.h"
 #include "plan/rank_programs.h"
 
@@ -32,9 +33,14 @@ RunPlan plan_first_ranks(const RunSpec& run, const CostModel& simulated, Planned
         run,
         {.one_rank_per_stage = true, .stages_lead = true, .cost_model = model, .verify = false});
   }
-  return plan_run(run, {.ranks = first_ranks(run.mesh),
+  const int num_threads = planned == PlannedRanks::kEveryPlace ? 0 : 1;
+  FoldedRanks ranks = fold_ranks(run, first_ranks(run.mesh), simulated, num_threads);
+  return plan_run(run, {.ranks = std::move(ranks.planned),
+                        .stand_ins = std::move(ranks.stand_ins),
                         .cost_model = model,
-                        .verify = planned == PlannedRanks::kEveryPlace});
+                        .verify = planned == PlannedRanks::kEveryPlace,
+                        .verify_one_per_stage = true,
+                        .num_threads = num_threads});
 }
 
 double as_double(int64_t value) {

@@ -57,7 +57,8 @@ struct SimulatedMeans {
 
 /// The ranks whose programs a simulation plans.
 enum class PlannedRanks : uint8_t {
-  kEveryPlace,   ///< a rank per place in the tensor, context and pipeline dimensions
+  kEveryPlace,   ///< a rank per place in the tensor, context and pipeline dimensions; one of those
+                 ///< that `fold_ranks` finds alike is planned. Uses all threads of the machine
   kOnePerStage,  ///< a rank per pipeline stage, which also stands for the tensor and context ranks
                  ///< beside it: these do as much (context ranks hold two chunks of each sequence,
                  ///< so that causal attention comes out even), in tasks of the same shapes. For

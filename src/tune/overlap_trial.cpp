@@ -12,7 +12,7 @@
 #include "plan/exact_memory.h"
 #include "plan/memory_needs.h"
 #include "plan/run_spec.h"
-#include "tune/parallel_for.h"
+#include "base/parallel_for.h"
 
 namespace braid {
 namespace {

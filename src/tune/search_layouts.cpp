@@ -15,7 +15,7 @@
 #include "plan/run_spec.h"
 #include "tune/estimate_layout.h"
 #include "tune/layer_prices.h"
-#include "tune/parallel_for.h"
+#include "base/parallel_for.h"
 
 namespace braid {
 namespace {
