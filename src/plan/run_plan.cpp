@@ -150,6 +150,22 @@ bool is_first_of_stage(const Mesh& mesh, int rank) {
   return rank == mesh.rank_at({.pipeline = mesh.position(rank).pipeline});
 }
 
+bool is_verified(const PlanOptions& options, const Mesh& mesh, int rank) {
+  if (!options.verify || !options.for_simulation) {
+    return options.verify;
+  }
+  const int stage = mesh.position(rank).pipeline;
+  const int last = mesh.sizes().pipeline - 1;
+  return is_first_of_stage(mesh, rank) && (stage == 0 || stage == (last + 1) / 2 || stage == last);
+}
+
+void release_buffers(RankPlan& plan) {
+  for (Program& program : plan.programs) {
+    program.buffers = {};
+  }
+  plan.no_buffers = true;
+}
+
 /// Passes grow programs; plans of many ranks are kept.
 void release_spare_room(Program& program) {
   program.buffers.shrink_to_fit();
@@ -166,8 +182,7 @@ RankPlan plan_rank(const RunSpec& run, int rank, const PlanOptions& options) {
       .setup = run.passes,
       .disabled_by_key = run.config.overlap.disable_passes,
       .cost_model = options.cost_model,
-      .verify =
-          options.verify && (!options.verify_one_per_stage || is_first_of_stage(run.mesh, rank)),
+      .verify = is_verified(options, run.mesh, rank),
       .quick_memory = !options.verify};
   std::vector<JobPair> pairs = paired_jobs(run.schedule(), run.mesh.position(rank).pipeline);
   input.setup.options.of<RingExchangeOptions>().pairs = pairs;
@@ -227,8 +242,12 @@ RunPlan plan_run(const RunSpec& run, const PlanOptions& given_options) {
   }
   check_program_size(run, ranks);
   plan.ranks.resize(ranks.size());
-  parallel_for(ranks.size(), options.num_threads,
-               [&](size_t i) { plan.ranks[i] = plan_rank(run, ranks[i], options); });
+  parallel_for(ranks.size(), options.num_threads, [&](size_t i) {
+    plan.ranks[i] = plan_rank(run, ranks[i], options);
+    if (options.for_simulation && !is_ordered && !is_first_of_stage(run.mesh, ranks[i])) {
+      release_buffers(plan.ranks[i]);
+    }
+  });
   if (is_ordered) {
     schedule_plan(plan, run, options.cost_model, options.verify);
     plan.ranks.erase(plan.ranks.begin() + static_cast<ptrdiff_t>(num_wanted), plan.ranks.end());

@@ -21,6 +21,9 @@ struct RankPlan {
   std::vector<Program> programs;  ///< by ProgramIndex
   MemoryPlan memory;
   std::vector<PassRecord> passes;  ///< of the training program
+  /// Buffers of the programs have been released: half of the memory of a plan, which nothing reads
+  /// in a simulation. Operands refer to buffers that are no longer there.
+  bool no_buffers = false;
 };
 
 inline constexpr size_t kTrainProgram = 0;
@@ -68,9 +71,10 @@ struct PlanOptions {
   /// Verify programs before the first and after each pass, unless BRAID_VERIFY overrides it. False
   /// for a search, which builds hundreds of runs and keeps one.
   bool verify = true;
-  /// With `verify`: only the programs of the first rank of each stage. Those of its other ranks
-  /// come from the same passes and differ from them by a few tasks.
-  bool verify_one_per_stage = false;
+  /// Only to be simulated. With `verify`, only programs of three stages (first, middle, last) are
+  /// verified, of one rank each: those of the others come from the same passes over the same kinds
+  /// of layers. Ranks that are not the first of their stage keep no buffers (RankPlan::no_buffers).
+  bool for_simulation = false;
   /// Plan so many ranks at once; 0: as many as the machine has threads. Does not change the result.
   int num_threads = 1;
 };

@@ -33,14 +33,18 @@ RunPlan plan_first_ranks(const RunSpec& run, const CostModel& simulated, Planned
         run,
         {.one_rank_per_stage = true, .stages_lead = true, .cost_model = model, .verify = false});
   }
-  const int num_threads = planned == PlannedRanks::kEveryPlace ? 0 : 1;
-  FoldedRanks ranks = fold_ranks(run, first_ranks(run.mesh), simulated, num_threads);
-  return plan_run(run, {.ranks = std::move(ranks.planned),
-                        .stand_ins = std::move(ranks.stand_ins),
-                        .cost_model = model,
-                        .verify = planned == PlannedRanks::kEveryPlace,
-                        .verify_one_per_stage = true,
-                        .num_threads = num_threads});
+  const bool is_search = planned == PlannedRanks::kEveryPlaceQuickly;
+  PlanOptions options{.ranks = first_ranks(run.mesh),
+                      .cost_model = model,
+                      .verify = !is_search,
+                      .num_threads = is_search ? 1 : 0};
+  if (planned != PlannedRanks::kEveryPlaceInFull) {
+    FoldedRanks folded = fold_ranks(run, options.ranks, simulated, options.num_threads);
+    options.ranks = std::move(folded.planned);
+    options.stand_ins = std::move(folded.stand_ins);
+    options.for_simulation = true;
+  }
+  return plan_run(run, options);
 }
 
 double as_double(int64_t value) {
@@ -150,6 +154,13 @@ std::vector<StageMemory> SimulatedRun::memory_by_stage() const {
     }
   }
   return stages;
+}
+
+RankPlan SimulatedRun::plan_with_buffers(int rank) const {
+  const RankPlan& plan = plan_.ranks[rank_programs().program_of[static_cast<size_t>(rank)]];
+  return plan.no_buffers
+             ? std::move(plan_run(spec(), {.ranks = {plan.programs[kTrainProgram].rank}}).ranks[0])
+             : plan;
 }
 
 Timeline SimulatedRun::timeline(std::span<const int> ranks) const {

@@ -64,6 +64,7 @@ enum class PlannedRanks : uint8_t {
                  ///< so that causal attention comes out even), in tasks of the same shapes. For
                  ///< searches: programs are not verified, and memory is planned quickly
   kEveryPlaceQuickly,  ///< as kEveryPlace, for searches
+  kEveryPlaceInFull,   ///< all places, alike or not, with everything that it takes to run them
 };
 
 /// A simulated training step of a run. The device matters only through the cost model.
@@ -99,6 +100,8 @@ class SimulatedRun {
   /// The rank with the least idle time; the others wait for it.
   const SimulatedRank& busiest() const;
   std::vector<StageMemory> memory_by_stage() const;
+  /// The plan of this rank, or the one that stands for it, with its buffers.
+  RankPlan plan_with_buffers(int rank) const;
   /// Timelines of these ranks. Throws ConfigError for a rank that the run does not have.
   Timeline timeline(std::span<const int> ranks) const;
 
