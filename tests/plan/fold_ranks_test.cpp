@@ -115,6 +115,9 @@ TEST(FoldRanks, ChangesNoTimeAndNoMemory) {
       ASSERT_EQ(folded.plan().ranks[few.program_of[place]].memory.step_bytes,
                 plan.ranks[all.program_of[place]].memory.step_bytes);
     }
+    const int last = folded.plan().ranks.back().programs[kTrainProgram].rank;
+    EXPECT_EQ(folded.plan_with_buffers(last).programs[kTrainProgram].buffers,
+              plan_of_rank(plan, last).programs[kTrainProgram].buffers);
   }
 }
 
