@@ -32,6 +32,9 @@ std::vector<Program> build_programs(const RunSpec& run, const ParameterLayout& l
                            .update_weights = options.update_weights,
                            .outline = options.outline,
                            .parallel = run.parallel}));
+  if (options.outline) {
+    return programs;
+  }
   if (fp8) {
     fp8->watch = false;
   }

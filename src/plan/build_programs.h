@@ -12,7 +12,9 @@ namespace braid {
 struct BuildOptions {
   std::optional<DType> dtype = {};  ///< as PlanOptions::dtype
   bool update_weights = true;       ///< as PlanOptions::update_weights
-  bool outline = false;             ///< as TrainProgramOptions::outline
+  /// As TrainProgramOptions::outline, and only of the training step: the evaluation runs a part of
+  /// its nodes.
+  bool outline = false;
 };
 
 /// The training step and the evaluation forward of one rank before any pass, by ProgramIndex.

@@ -15,6 +15,7 @@
 #include "base/parallel_for.h"
 #include "base/text.h"
 #include "memory/quick_plan.h"
+#include "ops/op.h"
 #include "parallel/paired_jobs.h"
 #include "parallel/verify_ranks.h"
 #include "passes/pipeline.h"
@@ -159,8 +160,28 @@ bool is_verified(const PlanOptions& options, const Mesh& mesh, int rank) {
   return is_first_of_stage(mesh, rank) && (stage == 0 || stage == (last + 1) / 2 || stage == last);
 }
 
+/// All other tasks get the same operands, of no buffer.
+void keep_operands_of_communication(Program& program) {
+  size_t most_operands = 0;
+  for (const OpSpec& spec : program.specs.all()) {
+    most_operands = std::max(most_operands, spec.operands.size());
+  }
+  std::vector<BufferRange> kept(most_operands);
+  for (Task& task : program.tasks) {
+    const auto operands = program.operands_of(task);
+    task.operands_begin = 0;
+    if (communication_of(program.spec(task)) != nullptr) {
+      task.operands_begin = static_cast<uint32_t>(kept.size());
+      kept.insert(kept.end(), operands.begin(), operands.end());
+    }
+  }
+  kept.shrink_to_fit();
+  program.operands = std::move(kept);
+}
+
 void release_buffers(RankPlan& plan) {
   for (Program& program : plan.programs) {
+    keep_operands_of_communication(program);
     program.buffers = {};
   }
   plan.no_buffers = true;

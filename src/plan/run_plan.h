@@ -21,8 +21,8 @@ struct RankPlan {
   std::vector<Program> programs;  ///< by ProgramIndex
   MemoryPlan memory;
   std::vector<PassRecord> passes;  ///< of the training program
-  /// Buffers of the programs have been released: half of the memory of a plan, which nothing reads
-  /// in a simulation. Operands refer to buffers that are no longer there.
+  /// The programs have no buffers, and only tasks that communicate have operands, which refer to
+  /// the former buffers: a simulation reads nothing else, and these are most bytes of a program.
   bool no_buffers = false;
 };
 
