@@ -70,7 +70,8 @@ void run(const EmulateArguments& arguments, const Console& console) {
       cost_model_of(arguments.machine, static_cast<int>(config.parallel.ranks)), config.links);
   const SimulatedRun simulated(settings_for(arguments.machine, std::move(config), vocabulary,
                                             *model, console, arguments.json),
-                               *model, {.starts_on_arrival = !arguments.no_waits});
+                               *model, {.starts_on_arrival = !arguments.no_waits},
+                               PlannedRanks::kEveryPlaceInFull);
   const RunSpec& chosen = simulated.spec();
   EmulatedPeers peers = emulated_peers(simulated, arguments.rank);
   peers.anew_bytes = arguments.copies ? INT64_MAX : kSmallResultBytes;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "memory/greedy.h"
 
@@ -15,22 +16,20 @@ constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max() / 4;
 class Flow {
  public:
   explicit Flow(size_t num_nodes, int64_t max_steps)
-      : edges_of_(num_nodes), level_(num_nodes), next_(num_nodes), steps_left_(max_steps) {}
+      : first_(num_nodes + 1), level_(num_nodes), next_(num_nodes), steps_left_(max_steps) {}
 
   void add_edge(uint32_t from, uint32_t to, int64_t capacity) {
-    edges_of_[from].push_back(static_cast<uint32_t>(edges_.size()));
-    edges_.push_back({to, capacity});
-    edges_of_[to].push_back(static_cast<uint32_t>(edges_.size()));
-    edges_.push_back({from, 0});
+    edges_.push_back({from, to, capacity});
   }
 
   /// False if it takes too many steps.
   bool maximize() {
+    link_edges();
     while (find_levels()) {
       if (level_[1] > kMaxDepth) {
         return false;
       }
-      std::fill(next_.begin(), next_.end(), 0u);
+      std::copy(first_.begin(), first_.end() - 1, next_.begin());
       push(0, kUnlimited);
       if (steps_left_ <= 0) {
         return false;
@@ -47,23 +46,48 @@ class Flow {
   static constexpr uint32_t kMaxDepth = 4096;  // of the recursion
 
   struct Edge {
+    uint32_t from;
     uint32_t to;
     int64_t capacity;
   };
+  /// One direction of an edge.
+  struct Arc {
+    uint32_t to;
+    uint32_t reverse;  // index of the other direction
+    int64_t capacity;
+  };
+
+  /// Puts the arcs of each node next to each other, in the order of the edges.
+  void link_edges() {
+    for (const Edge& edge : edges_) {
+      ++first_[edge.from + 1];
+      ++first_[edge.to + 1];
+    }
+    std::partial_sum(first_.begin(), first_.end(), first_.begin());
+    arcs_.resize(first_.back());
+    std::copy(first_.begin(), first_.end() - 1, next_.begin());
+    for (const Edge& edge : edges_) {
+      const uint32_t there = next_[edge.from]++;
+      const uint32_t back = next_[edge.to]++;
+      arcs_[there] = {edge.to, back, edge.capacity};
+      arcs_[back] = {edge.from, there, 0};
+    }
+  }
 
   bool find_levels() {
     std::fill(level_.begin(), level_.end(), kNoLevel);
     level_[0] = 0;
-    std::vector<uint32_t> queue = {0};
-    for (size_t front = 0; front < queue.size(); ++front) {
-      for (const uint32_t index : edges_of_[queue[front]]) {
-        const Edge& edge = edges_[index];
-        if (edge.capacity > 0 && level_[edge.to] == kNoLevel) {
-          level_[edge.to] = level_[queue[front]] + 1;
-          queue.push_back(edge.to);
+    queue_.assign(1, 0);
+    for (size_t front = 0; front < queue_.size(); ++front) {
+      const uint32_t node = queue_[front];
+      for (uint32_t index = first_[node]; index < first_[node + 1]; ++index) {
+        const Arc& arc = arcs_[index];
+        if (arc.capacity > 0 && level_[arc.to] == kNoLevel) {
+          level_[arc.to] = level_[node] + 1;
+          queue_.push_back(arc.to);
         }
       }
-      steps_left_ -= static_cast<int64_t>(edges_of_[queue[front]].size());
+      steps_left_ -= first_[node + 1] - first_[node];
     }
     return level_[1] != kNoLevel;
   }
@@ -73,16 +97,15 @@ class Flow {
       return limit;
     }
     int64_t pushed = 0;
-    for (uint32_t& next = next_[node]; next < edges_of_[node].size(); ++next) {
-      const uint32_t index = edges_of_[node][next];
-      const uint32_t to = edges_[index].to;
+    for (uint32_t& next = next_[node]; next < first_[node + 1]; ++next) {
+      Arc& arc = arcs_[next];
       --steps_left_;
-      if (edges_[index].capacity == 0 || level_[to] != level_[node] + 1) {
+      if (arc.capacity == 0 || level_[arc.to] != level_[node] + 1) {
         continue;
       }
-      const int64_t bytes = push(to, std::min(limit - pushed, edges_[index].capacity));
-      edges_[index].capacity -= bytes;
-      edges_[index ^ 1].capacity += bytes;
+      const int64_t bytes = push(arc.to, std::min(limit - pushed, arc.capacity));
+      arc.capacity -= bytes;
+      arcs_[arc.reverse].capacity += bytes;
       pushed += bytes;
       if (pushed == limit || steps_left_ <= 0) {
         break;
@@ -91,10 +114,12 @@ class Flow {
     return pushed;
   }
 
-  std::vector<Edge> edges_;  // each is followed by its reverse
-  std::vector<std::vector<uint32_t>> edges_of_;
+  std::vector<Edge> edges_;
+  std::vector<Arc> arcs_;        // node by node
+  std::vector<uint32_t> first_;  // by node, and one more entry: index of its first arc
   std::vector<uint32_t> level_;
   std::vector<uint32_t> next_;
+  std::vector<uint32_t> queue_;
   int64_t steps_left_;
 };
 

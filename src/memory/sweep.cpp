@@ -1,9 +1,11 @@
 #include "memory/sweep.h"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <iterator>
-#include <map>
-#include <set>
+#include <span>
+#include <utility>
 #include <vector>
 
 namespace braid {
@@ -14,61 +16,69 @@ struct Block {
   int64_t end;
 };
 
-/// Free bytes of one queue below the top of the arena, as maximal blocks.
+/// Free bytes of one queue below the top of the arena, as maximal blocks. Sorted vectors: there are
+/// few blocks, and trees of them spend most of their time in memory allocation.
 class FreeBlocks {
  public:
   void add(Block block) {
-    auto next = by_begin_.lower_bound(block.begin);
-    if (next != by_begin_.end() && next->first == block.end) {
-      block.end = next->second;
-      next = erase(next);
+    auto at = by_begin_.begin() + index_from(block.begin);
+    const bool joins_next = at != by_begin_.end() && at->begin == block.end;
+    if (joins_next) {
+      block.end = at->end;
+      forget(*at);
     }
-    if (next != by_begin_.begin()) {
-      const auto previous = std::prev(next);
-      if (previous->second == block.begin) {
-        block.begin = previous->first;
-        erase(previous);
-      }
+    if (at != by_begin_.begin() && std::prev(at)->end == block.begin) {
+      block.begin = std::prev(at)->begin;
+      forget(*std::prev(at));
+      at = joins_next ? by_begin_.erase(at) : at;
+      *std::prev(at) = block;
+    } else if (joins_next) {
+      *at = block;
+    } else {
+      by_begin_.insert(at, block);
     }
-    insert(block);
+    note(block);
   }
 
   /// Takes the free parts of the block.
   void remove(Block block) {
-    auto entry = by_begin_.upper_bound(block.begin);
-    if (entry != by_begin_.begin()) {
-      --entry;
+    auto at = by_begin_.begin() + index_from(block.begin);
+    if (at != by_begin_.begin() && std::prev(at)->end > block.begin) {
+      --at;
     }
-    while (entry != by_begin_.end() && entry->first < block.end) {
-      const Block old{entry->first, entry->second};
-      if (old.end <= block.begin) {
-        ++entry;
-        continue;
-      }
-      entry = erase(entry);
+    while (at != by_begin_.end() && at->begin < block.end) {
+      const Block old = *at;
+      forget(old);
       if (old.begin < block.begin) {
-        insert({old.begin, block.begin});
-      }
-      if (block.end < old.end) {
-        insert({block.end, old.end});
+        *at = {old.begin, block.begin};
+        note(*at++);
+        if (block.end < old.end) {
+          at = by_begin_.insert(at, {block.end, old.end});
+          note(*at++);
+        }
+      } else if (block.end < old.end) {
+        *at = {block.end, old.end};
+        note(*at++);
+      } else {
+        at = by_begin_.erase(at);
       }
     }
   }
 
   /// Smallest block of at least `size_bytes`, the lowest of equal ones; empty if there is none.
   Block smallest(int64_t size_bytes) const {
-    const auto found = by_size_.lower_bound({size_bytes, 0});
+    const auto found = std::ranges::lower_bound(by_size_, std::pair{size_bytes, int64_t{0}});
     return found == by_size_.end() ? Block{0, 0}
                                    : Block{found->second, found->second + found->first};
   }
 
   /// Highest block of at least `size_bytes` among the few highest; empty if there is none.
   Block highest(int64_t size_bytes) const {
-    int num_looked_at = 0;
-    for (auto entry = by_begin_.rbegin(); entry != by_begin_.rend() && num_looked_at < kMaxLookedAt;
-         ++entry, ++num_looked_at) {
-      if (entry->second - entry->first >= size_bytes) {
-        return {entry->first, entry->second};
+    const size_t num_looked_at = std::min(by_begin_.size(), kMaxLookedAt);
+    for (size_t i = 1; i <= num_looked_at; ++i) {
+      const Block& block = by_begin_[by_begin_.size() - i];
+      if (block.end - block.begin >= size_bytes) {
+        return block;
       }
     }
     return smallest(size_bytes);
@@ -76,11 +86,10 @@ class FreeBlocks {
 
   /// Lowest block of at least `size_bytes` among the few lowest; empty if there is none.
   Block lowest(int64_t size_bytes) const {
-    int num_looked_at = 0;
-    for (auto entry = by_begin_.begin(); entry != by_begin_.end() && num_looked_at < kMaxLookedAt;
-         ++entry, ++num_looked_at) {
-      if (entry->second - entry->first >= size_bytes) {
-        return {entry->first, entry->second};
+    const size_t num_looked_at = std::min(by_begin_.size(), kMaxLookedAt);
+    for (size_t i = 0; i < num_looked_at; ++i) {
+      if (by_begin_[i].end - by_begin_[i].begin >= size_bytes) {
+        return by_begin_[i];
       }
     }
     return smallest(size_bytes);
@@ -88,27 +97,30 @@ class FreeBlocks {
 
   /// The block that ends at `top`; empty if that byte is in use.
   Block last(int64_t top) const {
-    if (by_begin_.empty() || by_begin_.rbegin()->second != top) {
+    if (by_begin_.empty() || by_begin_.back().end != top) {
       return {top, top};
     }
-    return {by_begin_.rbegin()->first, top};
+    return by_begin_.back();
   }
 
  private:
-  using Entry = std::map<int64_t, int64_t>::iterator;
-  static constexpr int kMaxLookedAt = 64;
+  static constexpr size_t kMaxLookedAt = 64;
 
-  void insert(Block block) {
-    by_begin_.emplace(block.begin, block.end);
-    by_size_.emplace(block.end - block.begin, block.begin);
+  /// Index of the first block that begins there or later.
+  ptrdiff_t index_from(int64_t begin) const {
+    return std::ranges::lower_bound(by_begin_, begin, {}, &Block::begin) - by_begin_.begin();
   }
-  Entry erase(Entry entry) {
-    by_size_.erase({entry->second - entry->first, entry->first});
-    return by_begin_.erase(entry);
+  void note(const Block& block) {
+    const std::pair key{block.end - block.begin, block.begin};
+    by_size_.insert(std::ranges::lower_bound(by_size_, key), key);
+  }
+  void forget(const Block& block) {
+    by_size_.erase(
+        std::ranges::lower_bound(by_size_, std::pair{block.end - block.begin, block.begin}));
   }
 
-  std::map<int64_t, int64_t> by_begin_;            // begin -> end
-  std::set<std::pair<int64_t, int64_t>> by_size_;  // (size, begin)
+  std::vector<Block> by_begin_;
+  std::vector<std::pair<int64_t, int64_t>> by_size_;  // (size, begin)
 };
 
 /// The last buffer placed over each byte. It decides for all queues whether the byte is free:
@@ -116,42 +128,52 @@ class FreeBlocks {
 class Owners {
  public:
   void set(Block block, uint32_t buffer) {
-    split_at(block.begin);
-    split_at(block.end);
-    by_begin_.erase(by_begin_.lower_bound(block.begin), by_begin_.lower_bound(block.end));
-    by_begin_.insert_or_assign(block.begin, Part{block.end, buffer});
+    const auto first =
+        std::ranges::partition_point(parts_, [&](const Part& it) { return it.end <= block.begin; });
+    const auto end = std::partition_point(first, parts_.end(),
+                                          [&](const Part& it) { return it.begin < block.end; });
+    std::array<Part, 3> parts;
+    size_t num_parts = 0;
+    if (first != end && first->begin < block.begin) {
+      parts[num_parts++] = {first->begin, block.begin, first->buffer};
+    }
+    parts[num_parts++] = {block.begin, block.end, buffer};
+    if (first != end && std::prev(end)->end > block.end) {
+      parts[num_parts++] = {block.end, std::prev(end)->end, std::prev(end)->buffer};
+    }
+    replace(first, end, std::span(parts).first(num_parts));
   }
 
   /// Calls `visit(Block)` for each part of the block that `buffer` still owns.
   template <class Visit>
   void for_parts_of(Block block, uint32_t buffer, const Visit& visit) const {
-    for (auto part = by_begin_.lower_bound(block.begin);
-         part != by_begin_.end() && part->first < block.end; ++part) {
-      if (part->second.buffer == buffer) {
-        visit(Block{part->first, part->second.end});
+    for (auto part = std::ranges::lower_bound(parts_, block.begin, {}, &Part::begin);
+         part != parts_.end() && part->begin < block.end; ++part) {
+      if (part->buffer == buffer) {
+        visit(Block{part->begin, part->end});
       }
     }
   }
 
  private:
   struct Part {
+    int64_t begin;
     int64_t end;
     uint32_t buffer;
   };
 
-  void split_at(int64_t offset) {
-    auto part = by_begin_.lower_bound(offset);
-    if (part == by_begin_.begin()) {
-      return;
-    }
-    --part;
-    if (part->second.end > offset) {
-      by_begin_.emplace(offset, part->second);
-      part->second.end = offset;
+  void replace(std::vector<Part>::iterator first, std::vector<Part>::iterator end,
+               std::span<const Part> parts) {
+    const size_t num_kept = std::min(static_cast<size_t>(end - first), parts.size());
+    const auto rest = std::copy_n(parts.begin(), num_kept, first);
+    if (num_kept < parts.size()) {
+      parts_.insert(rest, parts.begin() + static_cast<ptrdiff_t>(num_kept), parts.end());
+    } else {
+      parts_.erase(rest, end);
     }
   }
 
-  std::map<int64_t, Part> by_begin_;
+  std::vector<Part> parts_;  // by begin
 };
 
 class Sweep {

@@ -135,6 +135,7 @@ const OpDefinition kCrossEntropyPartialOp{
     .check = check_cross_entropy_partial,
     .cost = elementwise_cost<4>,
     .split = kNeverSplit,
+    .part_begin = "vocabulary_begin",
     .integers = tokens_of_vocabulary<CrossEntropyShardAttributes>,
 };
 
@@ -157,6 +158,7 @@ const OpDefinition kCrossEntropyBackwardOp{
     .check = check_cross_entropy_backward,
     .cost = elementwise_cost<4>,
     .split = kNeverSplit,
+    .part_begin = "vocabulary_begin",
     .integers = tokens_of_vocabulary<CrossEntropyShardAttributes>,
 };
 

@@ -157,6 +157,7 @@ const OpDefinition kEmbeddingOp{
     .cost = embedding_cost,
     .backward = embedding_backward,
     .split = kNeverSplit,
+    .part_begin = "vocabulary_begin",
     .integers = known_tokens<EmbeddingAttributes, 1>,
 };
 
@@ -169,6 +170,7 @@ const OpDefinition kEmbeddingWgradOp{
     .check = check_embedding_wgrad,
     .cost = embedding_wgrad_cost,
     .split = kNeverSplit,
+    .part_begin = "vocabulary_begin",
     .integers = known_tokens<EmbeddingWgradAttributes, 2>,
 };
 

@@ -86,6 +86,9 @@ struct OpDefinition {
   /// A boolean attribute that is true on one rank of a group, which adds for all of them. Passes
   /// that must decide equally on all ranks use that rank's price. Empty: there is none.
   std::string_view added_by_one = {};
+  /// An integer attribute that says which part of a tensor over ranks the operands hold. It selects
+  /// values; no cost, split or decision of a pass depends on it. Empty: there is none.
+  std::string_view part_begin = {};
   /// What the i32 operands that the op reads must hold. Null: any numbers from 0 on.
   IntegerNeed (*integers)(const OpSpec& spec, size_t operand) = nullptr;
   TallyKind tally = TallyKind::kNone;  ///< of specs that have one

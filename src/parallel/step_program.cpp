@@ -77,7 +77,9 @@ class TrainProgram {
     for (const Job& job :
          make_schedule(schedule_options(mesh_, options_.parallel, options_.num_microbatches),
                        mesh_.position(rank_).pipeline)) {
-      jobs_.add(job);
+      if (job.microbatch == 0 || !options_.outline) {
+        jobs_.add(job);
+      }
     }
     units_.finish_gradients(shares_tied_embedding_);
     sum_losses();

@@ -37,6 +37,9 @@ struct TrainProgramOptions {
   /// False: the step ends with the reduced gradients and does not change the weights. Main grads
   /// are then persistent so that the host can read them.
   bool update_weights = true;
+  /// True: only the jobs of the first microbatch, to compare ranks. Ranks of one stage have equal
+  /// jobs, so their steps differ only if their outlines do. An outline cannot run.
+  bool outline = false;
   ParallelOptions parallel;
 };
 

@@ -36,6 +36,24 @@ int rank_of(const RankPlan& plan) {
   return plan.programs[kTrainProgram].rank;
 }
 
+/// Ranks with the index of the plan that is theirs, or stands for theirs. A plan with stand-ins is
+/// in order of ranks, so that its result is that of a plan of all of them.
+std::vector<std::pair<int, uint32_t>> plans_of_ranks(const RunPlan& plan) {
+  std::vector<std::pair<int, uint32_t>> plans;
+  std::map<int, uint32_t> planned;
+  for (uint32_t i = 0; i < plan.ranks.size(); ++i) {
+    plans.emplace_back(rank_of(plan.ranks[i]), i);
+    planned.emplace(plans.back());
+  }
+  for (const StandIn& stand_in : plan.stand_ins) {
+    plans.emplace_back(stand_in.rank, planned.at(stand_in.by));
+  }
+  if (!plan.stand_ins.empty()) {
+    std::ranges::sort(plans);
+  }
+  return plans;
+}
+
 }  // namespace
 
 RankPrograms rank_programs(const RunPlan& plan, size_t program) {
@@ -44,13 +62,14 @@ RankPrograms rank_programs(const RunPlan& plan, size_t program) {
   std::map<Place, uint32_t> by_place;
   std::map<LeadingPlace, uint32_t> by_leader;
   std::map<int, uint32_t> by_stage;
-  for (uint32_t i = 0; i < plan.ranks.size(); ++i) {
-    const Program& it = plan.ranks[i].programs[program];
-    result.programs.push_back(&it);
-    by_rank.try_emplace(it.rank, i);
-    by_place.try_emplace(place_of_rank(plan.run.mesh, it.rank), i);
-    by_leader.try_emplace(leading_place(plan.run.mesh, it.rank), i);
-    by_stage.try_emplace(plan.run.mesh.position(it.rank).pipeline, i);
+  for (const auto& [rank, i] : plans_of_ranks(plan)) {
+    by_rank.try_emplace(rank, i);
+    by_place.try_emplace(place_of_rank(plan.run.mesh, rank), i);
+    by_leader.try_emplace(leading_place(plan.run.mesh, rank), i);
+    by_stage.try_emplace(plan.run.mesh.position(rank).pipeline, i);
+  }
+  for (const RankPlan& rank : plan.ranks) {
+    result.programs.push_back(&rank.programs[program]);
   }
   for (int rank = 0; rank < plan.run.mesh.num_ranks(); ++rank) {
     const auto exact = by_rank.find(rank);
@@ -63,7 +82,7 @@ RankPrograms rank_programs(const RunPlan& plan, size_t program) {
                                 : leader != by_leader.end() ? leader->second
                                                             : stage->second);
   }
-  if (by_rank.size() < result.program_of.size()) {
+  if (plan.ranks.size() < result.program_of.size()) {
     take_groups_of(plan.run.mesh, result);
   }
   return result;

@@ -10,9 +10,9 @@
 namespace braid {
 
 /// The programs of all ranks of the run. A rank that is not planned gets the program of the first
-/// planned rank at the same place in all dimensions but data, or else in all but data and tensor,
-/// or else at the same pipeline stage. `plan` must outlive the result and stay at its address.
-/// Throws InternalError if a stage has no planned rank.
+/// planned rank at the same place in all dimensions but data (or of that rank's stand-in), or else
+/// in all but data and tensor, or else at the same pipeline stage. `plan` must outlive the result
+/// and stay at its address. Throws InternalError if a stage has no planned rank.
 RankPrograms rank_programs(const RunPlan& plan, size_t program = kTrainProgram);
 
 /// Gives each rank the groups of the mesh that have the names of its program's groups. Needed where

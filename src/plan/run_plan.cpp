@@ -12,14 +12,16 @@
 
 #include "base/env.h"
 #include "base/errors.h"
+#include "base/parallel_for.h"
 #include "base/text.h"
 #include "memory/quick_plan.h"
+#include "ops/op.h"
 #include "parallel/paired_jobs.h"
-#include "parallel/step_program.h"
 #include "parallel/verify_ranks.h"
 #include "passes/pipeline.h"
 #include "passes/pipeline/pair_forward_backward.h"
 #include "passes/tensor/ring_exchange.h"
+#include "plan/build_programs.h"
 #include "plan/fp8_sites.h"
 #include "plan/model_setup.h"
 #include "plan/overlap_setup.h"
@@ -37,6 +39,7 @@ struct PassInput {
   std::vector<std::string> disabled_by_key = {};  ///< overlap.disable_passes
   const CostModel* cost_model = nullptr;
   bool verify = true;
+  bool quick_memory = false;
 };
 
 /// Names the option that disables passes; the pass runner does not know it.
@@ -140,60 +143,74 @@ RankPlan plan_with_passes(PassInput input) {
   for (const Program& program : plan.programs) {
     pointers.push_back(&program);
   }
-  plan.memory = input.verify ? plan_memory(pointers) : plan_memory_quickly(pointers);
+  plan.memory = input.quick_memory ? plan_memory_quickly(pointers) : plan_memory(pointers);
   return plan;
 }
 
-/// The training step and the evaluation forward of one rank, before any pass.
-std::vector<Program> build_programs(const RunSpec& run, const ParameterLayout& layout, int rank,
-                                    const PlanOptions& options) {
-  const DType dtype = options.dtype.value_or(run.dtype);
-  std::optional<Fp8Recipe> fp8 = dtype == run.dtype ? run.fp8 : std::nullopt;
-  const OptimizerConfig& optimizer = run.config.optimizer;
-  std::vector<Program> programs;
-  programs.push_back(
-      build_train_program(run.model, layout, run.mesh, rank,
-                          {.microbatch = run.microbatch_sequences,
-                           .sequence = run.config.train.sequence,
-                           .num_microbatches = run.num_microbatches,
-                           .dtype = dtype,
-                           .fp8 = fp8,
-                           .router_losses = run.router_losses,
-                           .watch_experts = run.watch_experts,
-                           .watch_room = run.watch_room,
-                           .optimizer = {.beta1 = optimizer.beta1,
-                                         .beta2 = optimizer.beta2,
-                                         .epsilon = optimizer.epsilon,
-                                         .weight_decay = optimizer.weight_decay,
-                                         .max_grad_norm = optimizer.clip_norm,
-                                         .moments_dtype = run.moments_dtype,
-                                         .bias_update_rate = run.config.moe.bias_update_rate},
-                           .update_weights = options.update_weights,
-                           .parallel = run.parallel}));
-  if (fp8) {
-    fp8->watch = false;
+bool is_first_of_stage(const Mesh& mesh, int rank) {
+  return rank == mesh.rank_at({.pipeline = mesh.position(rank).pipeline});
+}
+
+bool is_verified(const PlanOptions& options, const Mesh& mesh, int rank) {
+  if (!options.verify || !options.for_simulation) {
+    return options.verify;
   }
-  programs.push_back(build_eval_program(run.model, layout, run.mesh, rank,
-                                        {.microbatch = run.microbatch_sequences,
-                                         .sequence = run.config.train.sequence,
-                                         .dtype = dtype,
-                                         .fp8 = fp8,
-                                         .parallel = run.parallel}));
-  return programs;
+  const int stage = mesh.position(rank).pipeline;
+  const int last = mesh.sizes().pipeline - 1;
+  return is_first_of_stage(mesh, rank) && (stage == 0 || stage == (last + 1) / 2 || stage == last);
+}
+
+/// All other tasks get the same operands, of no buffer.
+void keep_operands_of_communication(Program& program) {
+  size_t most_operands = 0;
+  for (const OpSpec& spec : program.specs.all()) {
+    most_operands = std::max(most_operands, spec.operands.size());
+  }
+  std::vector<BufferRange> kept(most_operands);
+  for (Task& task : program.tasks) {
+    const auto operands = program.operands_of(task);
+    task.operands_begin = 0;
+    if (communication_of(program.spec(task)) != nullptr) {
+      task.operands_begin = static_cast<uint32_t>(kept.size());
+      kept.insert(kept.end(), operands.begin(), operands.end());
+    }
+  }
+  kept.shrink_to_fit();
+  program.operands = std::move(kept);
+}
+
+void release_buffers(RankPlan& plan) {
+  for (Program& program : plan.programs) {
+    keep_operands_of_communication(program);
+    program.buffers = {};
+  }
+  plan.no_buffers = true;
+}
+
+/// Passes grow programs; plans of many ranks are kept.
+void release_spare_room(Program& program) {
+  program.buffers.shrink_to_fit();
+  program.tasks.shrink_to_fit();
+  program.operands.shrink_to_fit();
+  program.waits.shrink_to_fit();
 }
 
 RankPlan plan_rank(const RunSpec& run, int rank, const PlanOptions& options) {
   ParameterLayout layout = make_rank_layout(run.model, run.mesh, rank, run.parallel);
-  PassInput input{.programs = build_programs(run, layout, rank, options),
-                  .setup = run.passes,
-                  .disabled_by_key = run.config.overlap.disable_passes,
-                  .cost_model = options.cost_model,
-                  .verify = options.verify};
+  PassInput input{
+      .programs = build_programs(
+          run, layout, rank, {.dtype = options.dtype, .update_weights = options.update_weights}),
+      .setup = run.passes,
+      .disabled_by_key = run.config.overlap.disable_passes,
+      .cost_model = options.cost_model,
+      .verify = is_verified(options, run.mesh, rank),
+      .quick_memory = !options.verify};
   std::vector<JobPair> pairs = paired_jobs(run.schedule(), run.mesh.position(rank).pipeline);
   input.setup.options.of<RingExchangeOptions>().pairs = pairs;
   input.setup.options.of<PairForwardBackwardOptions>().pairs = std::move(pairs);
   RankPlan plan = plan_with_passes(std::move(input));
   plan.layout = std::move(layout);
+  std::ranges::for_each(plan.programs, release_spare_room);
   return plan;
 }
 
@@ -234,8 +251,10 @@ RankPlan plan_programs(std::vector<Program> programs) {
 RunPlan plan_run(const RunSpec& run, const PlanOptions& given_options) {
   PlanOptions options = given_options;
   options.cost_model = options.cost_model != nullptr ? options.cost_model : run.cost_model.get();
-  RunPlan plan{
-      .run = run, .layout = make_parameter_layout(model_parameters(run.model)), .ranks = {}};
+  RunPlan plan{.run = run,
+               .layout = make_parameter_layout(model_parameters(run.model)),
+               .ranks = {},
+               .stand_ins = options.stand_ins};
   std::vector<int> ranks = planned_ranks(options, run.mesh);
   const size_t num_wanted = ranks.size();
   const bool is_ordered = run.is_scheduled && options.schedule;
@@ -243,9 +262,13 @@ RunPlan plan_run(const RunSpec& run, const PlanOptions& given_options) {
     add_missing(leading_ranks(run.mesh), ranks);
   }
   check_program_size(run, ranks);
-  for (const int rank : ranks) {
-    plan.ranks.push_back(plan_rank(run, rank, options));
-  }
+  plan.ranks.resize(ranks.size());
+  parallel_for(ranks.size(), options.num_threads, [&](size_t i) {
+    plan.ranks[i] = plan_rank(run, ranks[i], options);
+    if (options.for_simulation && !is_ordered && !is_first_of_stage(run.mesh, ranks[i])) {
+      release_buffers(plan.ranks[i]);
+    }
+  });
   if (is_ordered) {
     schedule_plan(plan, run, options.cost_model, options.verify);
     plan.ranks.erase(plan.ranks.begin() + static_cast<ptrdiff_t>(num_wanted), plan.ranks.end());

@@ -21,10 +21,21 @@ struct RankPlan {
   std::vector<Program> programs;  ///< by ProgramIndex
   MemoryPlan memory;
   std::vector<PassRecord> passes;  ///< of the training program
+  /// The programs have no buffers, and only tasks that communicate have operands, which refer to
+  /// the former buffers: a simulation reads nothing else, and these are most bytes of a program.
+  bool no_buffers = false;
 };
 
 inline constexpr size_t kTrainProgram = 0;
 inline constexpr size_t kEvalProgram = 1;
+
+/// A rank that is not planned, because the programs of `by` stand for its own (fold_ranks.h).
+struct StandIn {
+  int rank = 0;
+  int by = 0;
+
+  friend bool operator==(const StandIn&, const StandIn&) = default;
+};
 
 /// Everything that is decided before a device is used. A plan can be printed, checked and simulated
 /// on a machine that could not run it.
@@ -32,6 +43,7 @@ struct RunPlan {
   RunSpec run;             ///< the planned run
   ParameterLayout layout;  ///< of the whole model, as one rank would hold it
   std::vector<RankPlan> ranks;
+  std::vector<StandIn> stand_ins = {};  ///< of ranks that are simulated and not planned
 };
 
 struct PlanOptions {
@@ -42,6 +54,8 @@ struct PlanOptions {
   bool update_weights = true;
   /// Plan only these ranks; empty: all. RunPlan::ranks follows this list.
   std::vector<int> ranks = {};
+  /// Ranks for which some of `ranks` stand in a simulation.
+  std::vector<StandIn> stand_ins = {};
   /// Plan only the first rank of each pipeline stage (`first_rank_of_stages`). It represents the
   /// ranks that hold other parts or copies of the same layers. Cannot be combined with `ranks`.
   bool one_rank_per_stage = false;
@@ -57,6 +71,12 @@ struct PlanOptions {
   /// Verify programs before the first and after each pass, unless BRAID_VERIFY overrides it. False
   /// for a search, which builds hundreds of runs and keeps one.
   bool verify = true;
+  /// Only to be simulated. With `verify`, only programs of three stages (first, middle, last) are
+  /// verified, of one rank each: those of the others come from the same passes over the same kinds
+  /// of layers. Ranks that are not the first of their stage keep no buffers (RankPlan::no_buffers).
+  bool for_simulation = false;
+  /// Plan so many ranks at once; 0: as many as the machine has threads. Does not change the result.
+  int num_threads = 1;
 };
 
 /// The first rank of each pipeline stage, by stage: its index is 0 in all other dimensions.

@@ -74,11 +74,9 @@ void prepare_report_folder(const std::string& folder) {
 
 std::vector<MemoryCurve> memory_over_time(const SimulatedRun& run, const Timeline& timeline) {
   constexpr size_t kMaxPoints = 800;  // a chart has fewer pixels
-  const RankPrograms programs = run.rank_programs();
   std::vector<MemoryCurve> curves;
   for (const RankTimeline& rank : timeline.ranks) {
-    const auto index = programs.program_of[static_cast<size_t>(rank.rank)];
-    const RankPlan& plan = run.plan().ranks[index];
+    const RankPlan plan = run.plan_with_buffers(rank.rank);
     curves.push_back(memory_curve(plan.programs[kTrainProgram], rank, plan.memory, kMaxPoints));
   }
   return curves;

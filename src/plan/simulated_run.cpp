@@ -6,6 +6,7 @@
 #include "base/errors.h"
 #include "config/validate.h"
 #include "model/model_spec.h"
+#include "plan/fold_ranks.h"
 #include "plan/memory_needs.h"
 #include "plan/rank_programs.h"
 
@@ -32,9 +33,18 @@ RunPlan plan_first_ranks(const RunSpec& run, const CostModel& simulated, Planned
         run,
         {.one_rank_per_stage = true, .stages_lead = true, .cost_model = model, .verify = false});
   }
-  return plan_run(run, {.ranks = first_ranks(run.mesh),
-                        .cost_model = model,
-                        .verify = planned == PlannedRanks::kEveryPlace});
+  const bool is_search = planned == PlannedRanks::kEveryPlaceQuickly;
+  PlanOptions options{.ranks = first_ranks(run.mesh),
+                      .cost_model = model,
+                      .verify = !is_search,
+                      .num_threads = is_search ? 1 : 0};
+  if (planned != PlannedRanks::kEveryPlaceInFull) {
+    FoldedRanks folded = fold_ranks(run, options.ranks, simulated, options.num_threads);
+    options.ranks = std::move(folded.planned);
+    options.stand_ins = std::move(folded.stand_ins);
+    options.for_simulation = true;
+  }
+  return plan_run(run, options);
 }
 
 double as_double(int64_t value) {
@@ -144,6 +154,13 @@ std::vector<StageMemory> SimulatedRun::memory_by_stage() const {
     }
   }
   return stages;
+}
+
+RankPlan SimulatedRun::plan_with_buffers(int rank) const {
+  const RankPlan& plan = plan_.ranks[rank_programs().program_of[static_cast<size_t>(rank)]];
+  return plan.no_buffers
+             ? std::move(plan_run(spec(), {.ranks = {plan.programs[kTrainProgram].rank}}).ranks[0])
+             : plan;
 }
 
 Timeline SimulatedRun::timeline(std::span<const int> ranks) const {

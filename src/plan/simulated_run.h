@@ -57,12 +57,14 @@ struct SimulatedMeans {
 
 /// The ranks whose programs a simulation plans.
 enum class PlannedRanks : uint8_t {
-  kEveryPlace,   ///< a rank per place in the tensor, context and pipeline dimensions
+  kEveryPlace,   ///< a rank per place in the tensor, context and pipeline dimensions; one of those
+                 ///< that `fold_ranks` finds alike is planned. Uses all threads of the machine
   kOnePerStage,  ///< a rank per pipeline stage, which also stands for the tensor and context ranks
                  ///< beside it: these do as much (context ranks hold two chunks of each sequence,
                  ///< so that causal attention comes out even), in tasks of the same shapes. For
                  ///< searches: programs are not verified, and memory is planned quickly
   kEveryPlaceQuickly,  ///< as kEveryPlace, for searches
+  kEveryPlaceInFull,   ///< all places, alike or not, with everything that it takes to run them
 };
 
 /// A simulated training step of a run. The device matters only through the cost model.
@@ -98,6 +100,8 @@ class SimulatedRun {
   /// The rank with the least idle time; the others wait for it.
   const SimulatedRank& busiest() const;
   std::vector<StageMemory> memory_by_stage() const;
+  /// The plan of this rank, or the one that stands for it, with its buffers.
+  RankPlan plan_with_buffers(int rank) const;
   /// Timelines of these ranks. Throws ConfigError for a rank that the run does not have.
   Timeline timeline(std::span<const int> ranks) const;
 

@@ -7,12 +7,12 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/parallel_for.h"
 #include "base/text.h"
 #include "config/validate.h"
 #include "plan/exact_memory.h"
 #include "plan/memory_needs.h"
 #include "plan/run_spec.h"
-#include "tune/parallel_for.h"
 
 namespace braid {
 namespace {

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "base/errors.h"
+#include "base/parallel_for.h"
 #include "base/text.h"
 #include "config/validate.h"
 #include "plan/memory_needs.h"
@@ -15,7 +16,6 @@
 #include "plan/run_spec.h"
 #include "tune/estimate_layout.h"
 #include "tune/layer_prices.h"
-#include "tune/parallel_for.h"
 
 namespace braid {
 namespace {

@@ -42,7 +42,10 @@ class GpuRankEmulation : public ::testing::TestWithParam<std::string> {
   const FoundGpus gpus_ = find_gpus();
   const RunConfig config_ = emulated_layout(run_of_milliseconds(), GetParam(), 8);
   const std::unique_ptr<CostModel> model_ = make_analytic_model(parse_cluster("h200x8"));
-  const SimulatedRun run_{resolve_run(config_, 0), *model_, {.starts_on_arrival = true}};
+  const SimulatedRun run_{resolve_run(config_, 0),
+                          *model_,
+                          {.starts_on_arrival = true},
+                          PlannedRanks::kEveryPlaceInFull};
 };
 
 INSTANTIATE_TEST_SUITE_P(Layouts, GpuRankEmulation,

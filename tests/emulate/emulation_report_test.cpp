@@ -19,7 +19,10 @@ class EmulationReport : public ::testing::Test {
  protected:
   const RunConfig config_ = emulated_layout(small_planned_run(), "tensor_pipeline", 4);
   const std::unique_ptr<CostModel> model_ = make_analytic_model(parse_cluster("h200x4"));
-  const SimulatedRun run_{resolve_run(config_, 0), *model_, {.starts_on_arrival = true}};
+  const SimulatedRun run_{resolve_run(config_, 0),
+                          *model_,
+                          {.starts_on_arrival = true},
+                          PlannedRanks::kEveryPlaceInFull};
   const int rank_ = run_.plan().ranks.back().programs[kTrainProgram].rank;
   const RankEmulation emulation_ = emulate_rank(run_.plan(), rank_, emulated_peers(run_, rank_),
                                                 {.warmup_steps = 0, .steps = 1});

@@ -21,7 +21,10 @@ class RankEmulationTest : public ::testing::TestWithParam<std::string> {
 
   const RunConfig config_ = emulated_layout(small_planned_run(), GetParam(), 4);
   const std::unique_ptr<CostModel> model_ = make_analytic_model(parse_cluster("h200x4"));
-  const SimulatedRun run_{resolve_run(config_, 0), *model_, {.starts_on_arrival = true}};
+  const SimulatedRun run_{resolve_run(config_, 0),
+                          *model_,
+                          {.starts_on_arrival = true},
+                          PlannedRanks::kEveryPlaceInFull};
 };
 
 INSTANTIATE_TEST_SUITE_P(Layouts, RankEmulationTest,

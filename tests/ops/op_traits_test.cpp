@@ -58,6 +58,30 @@ TEST(IntegerNeed, OfTokensIsTheVocabularyOrWhatTheTableHolds) {
   EXPECT_EQ(integer_need(spec, 0).limit, 100);
 }
 
+// Ranks that differ in it only are simulated as one.
+TEST(PartBegin, IsANumberThatNoCostDependsOn) {
+  size_t num_found = 0;
+  for (const DeclaredForm& form : all_declared_forms()) {
+    const OpDefinition& op = find_op(form.spec.op);
+    if (op.part_begin.empty()) {
+      continue;
+    }
+    OpSpec other = form.spec;
+    for (Attribute& attribute : other.attributes) {
+      if (attribute.name == op.part_begin) {
+        attribute.value = std::get<int64_t>(attribute.value) + 8;
+        ++num_found;
+      }
+    }
+    const OpCost cost = op.cost(form.spec);
+    const OpCost other_cost = op.cost(other);
+    EXPECT_EQ(cost.flops, other_cost.flops) << op.name;
+    EXPECT_EQ(cost.bytes_read, other_cost.bytes_read) << op.name;
+    EXPECT_EQ(cost.bytes_written, other_cost.bytes_written) << op.name;
+  }
+  EXPECT_GE(num_found, 4u);
+}
+
 // Ranks decide by what the one that adds does.
 TEST(AddedByOne, IsABooleanAttributeOfTheOp) {
   for (const DeclaredForm& form : all_declared_forms()) {

@@ -26,7 +26,10 @@ RunConfig pipeline_run() {
 class EmulatedPeersTest : public ::testing::Test {
  protected:
   SimulatedRun simulated(bool starts_on_arrival) const {
-    return {resolve_run(config_, 0), *model_, {.starts_on_arrival = starts_on_arrival}};
+    return {resolve_run(config_, 0),
+            *model_,
+            {.starts_on_arrival = starts_on_arrival},
+            PlannedRanks::kEveryPlaceInFull};
   }
 
   const RunConfig config_ = pipeline_run();

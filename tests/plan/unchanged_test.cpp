@@ -94,7 +94,8 @@ std::string outcome(const UnchangedCase& it) {
       config.model.preset.empty() && config.model.vocabulary.value_or(0) == 0 ? 4096 : 0;
   const auto model =
       with_links_of_run(make_analytic_model(parse_cluster(it.cluster)), config.links);
-  const SimulatedRun run(resolve_run(config, vocabulary), *model);
+  const SimulatedRun run(resolve_run(config, vocabulary), *model, {},
+                         PlannedRanks::kEveryPlaceInFull);
   TextHash programs;
   TextHash memory;
   size_t tasks = 0;
