@@ -145,7 +145,14 @@ class SentencePieceTokenizer final : public Tokenizer {
     const int id = processor_.eos_id();
     return id >= 0 ? std::optional<int32_t>(id) : std::nullopt;
   }
+  std::optional<int32_t> bos_id() const override {
+    const int id = processor_.bos_id();
+    return id >= 0 ? std::optional<int32_t>(id) : std::nullopt;
+  }
   const std::string& name() const override { return path_; }
+  std::string describe() const override {
+    return fmt::format("SentencePiece model of {} pieces", vocabulary_size());
+  }
 
  private:
   /// The library reports most damage by status, and some (for example an empty piece) by
