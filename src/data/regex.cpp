@@ -10,6 +10,7 @@
 
 #include "base/errors.h"
 #include "base/text.h"
+#include "data/new_characters.h"
 
 namespace braid {
 namespace {
@@ -23,7 +24,6 @@ struct ClassEscape {
 };
 constexpr std::array kClasses = {
     ClassEscape{'s', "\\p{White_Space}"},
-    ClassEscape{'d', "\\p{Nd}"},
     ClassEscape{'w', "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"},
 };
 
@@ -116,6 +116,11 @@ class RubyPattern {
       add_property();
       return;
     }
+    if (letter == 'd' || letter == 'D') {
+      add_category("Nd", letter == 'D');
+      rest_.remove_prefix(2);
+      return;
+    }
     if (letter == 'u' || letter == 'x') {
       add_code_point(letter == 'u' ? 4 : 2);
       return;
@@ -141,20 +146,38 @@ class RubyPattern {
     rest_.remove_prefix(2);
   }
 
-  /// \p{Han} is the script alone in Ruby; in PCRE2 also characters that Han is written with.
   void add_property() {
     const size_t end = rest_.find('}');
     if (end == std::string_view::npos || rest_[2] != '{') {
       refuse(rest_.substr(0, 3));
     }
+    const bool is_negated = rest_[1] == 'P';
     std::string_view name = rest_.substr(3, end - 3);
-    const bool is_complement = name.starts_with('^');
-    name.remove_prefix(is_complement ? 1 : 0);
-    const bool is_script =
-        name.size() > 2 && std::ranges::find(kProperties, name) == kProperties.end();
-    result_ += fmt::format("{}{{{}{}{}}}", rest_.substr(0, 2), is_complement ? "^" : "",
-                           is_script ? "sc:" : "", name);
+    const bool is_complement = is_negated != name.starts_with('^');
+    name.remove_prefix(name.starts_with('^') ? 1 : 0);
+    if (name.size() <= 2) {
+      add_category(name, is_complement);
+    } else {
+      const bool is_property = std::ranges::find(kProperties, name) != kProperties.end();
+      // \p{Han} is the script alone in Ruby; in PCRE2 also characters that it shares.
+      result_ +=
+          fmt::format("\\{}{{{}{}}}", is_complement ? 'P' : 'p', is_property ? "" : "sc:", name);
+    }
     rest_.remove_prefix(end + 1);
+  }
+
+  /// A general category, "Lu", or all that begin with a letter, "L".
+  void add_category(std::string_view name, bool is_complement) {
+    std::string members = fmt::format("\\p{{{}}}", name);
+    for (const CharacterRange& range : kNewCharacters) {
+      if (range.category.starts_with(name)) {
+        members += fmt::format("\\x{{{:X}}}-\\x{{{:X}}}", range.first, range.last);
+      }
+    }
+    if (is_in_set_ && is_complement) {
+      refuse(fmt::format("\\P{{{}}} in a set", name));
+    }
+    result_ += is_in_set_ ? members : fmt::format("[{}{}]", is_complement ? "^" : "", members);
   }
 
   /// \uHHHH or \xHH. Ruby's \xHH above 7F is a byte, and PCRE2's is a code point.

@@ -10,7 +10,9 @@
 
 #include "base/errors.h"
 #include "base/text.h"
+#include "data/new_characters.h"
 #include "data/tokenizer_json.h"
+#include "data/utf8.h"
 
 namespace braid {
 
@@ -39,6 +41,47 @@ std::string normal_form(std::string_view text, int options, std::string_view for
     throw_data_error("{} of a text of {} bytes: {}", form, text.size(), utf8proc_errmsg(size));
   }
   return {reinterpret_cast<const char*>(bytes), static_cast<size_t>(size)};
+}
+
+bool is_unmoved(uint32_t character) {
+  const auto* const after =
+      std::ranges::upper_bound(kUnmovedMarks, character, {}, &CharacterRange::first);
+  return after != kUnmovedMarks.begin() && character <= std::prev(after)->last;
+}
+
+/// Bytes before the first of kUnmovedMarks; all if there is none.
+size_t bytes_before_unmoved(std::string_view text) {
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    if (static_cast<unsigned char>(rest.front()) < 0xDF) {  // before U+07C0: none of them
+      rest.remove_prefix(1);
+      continue;
+    }
+    std::string_view next = rest;
+    if (is_unmoved(take_code_point(next))) {
+      break;
+    }
+    rest = next;
+  }
+  return text.size() - rest.size();
+}
+
+/// As Hugging Face's library does it: unmoved marks stay, and what they separate is normalized
+/// apart.
+std::string separate_normal_forms(std::string_view text, int options, std::string_view form) {
+  std::string result;
+  while (!text.empty()) {
+    const size_t size = bytes_before_unmoved(text);
+    result += normal_form(text.substr(0, size), options, form);
+    text.remove_prefix(size);
+    if (!text.empty()) {
+      std::string_view rest = text;
+      take_code_point(rest);
+      result += text.substr(0, text.size() - rest.size());
+      text = rest;
+    }
+  }
+  return result;
 }
 
 }  // namespace
@@ -80,7 +123,7 @@ std::string_view TextNormalizer::normalize(std::string_view text, std::string& b
     const bool is_normal = std::ranges::all_of(
         text, [&](char c) { return static_cast<unsigned char>(c) < form->first_lead; });
     if (!is_normal) {
-      buffer = normal_form(text, form->options, form->name);
+      buffer = separate_normal_forms(text, form->options, form->name);
       text = buffer;
     }
   }
