@@ -26,6 +26,7 @@ struct TokenizeArguments {
   std::string json_key = "text";
   int64_t train_vocabulary = 0;
   bool no_eod = false;
+  bool replace_invalid = false;
   bool overwrite = false;
 };
 
@@ -45,6 +46,7 @@ DocumentOptions document_options(const TokenizeArguments& arguments) {
   DocumentOptions options;
   options.json_key = arguments.json_key;
   options.text.marker = arguments.marker;
+  options.text.replaces_invalid = arguments.replace_invalid;
   options.text.document_break = arguments.document_break == "none"     ? DocumentBreak::kNone
                                 : arguments.document_break == "marker" ? DocumentBreak::kMarkerLine
                                                                        : DocumentBreak::kBlankLines;
@@ -109,8 +111,10 @@ void add_tokenize_command(CLI::App& app, const Console& console) {
   command->add_option("--input", arguments->input, "Text file, or JSONL with a document per line")
       ->required();
   command->add_option("--output", arguments->output, "Prefix of the files to write")->required();
-  CLI::Option* tokenizer =
-      command->add_option("--tokenizer", arguments->tokenizer, "SentencePiece model, or \"bytes\"");
+  CLI::Option* tokenizer = command->add_option(
+      "--tokenizer", arguments->tokenizer,
+      "tokenizer.json of Hugging Face, or a folder with one; SentencePiece model; "
+      "or \"bytes\"");
   command
       ->add_option("--train-vocabulary", arguments->train_vocabulary,
                    "Train a SentencePiece model of this many pieces on the input and write "
@@ -133,6 +137,10 @@ void add_tokenize_command(CLI::App& app, const Console& console) {
       ->capture_default_str();
   command->add_flag("--no-eod", arguments->no_eod,
                     "Do not end each document with the end-of-document token");
+  command->add_flag(
+      "--replace-invalid", arguments->replace_invalid,
+      "Replace bytes that are not UTF-8 by U+FFFD, as Python's errors=\"replace\" does, "
+      "instead of refusing the file");
   command->add_flag("--overwrite", arguments->overwrite, "Replace the output if it exists");
   command->footer(
       "  braid tokenize --input corpus.txt --output tok --train-vocabulary 8192\n"
@@ -142,7 +150,9 @@ void add_tokenize_command(CLI::App& app, const Console& console) {
       train_tokenizer(*arguments, console);
     } else if (arguments->tokenizer.empty()) {
       throw_config_error(
-          "--tokenizer: not given; name a SentencePiece model or \"bytes\", or train a model with "
+          "--tokenizer: not given; name a tokenizer.json, a SentencePiece model or \"bytes\", or "
+          "train "
+          "a model with "
           "--train-vocabulary");
     } else {
       tokenize(*arguments, console);

@@ -1,7 +1,6 @@
 #include "data/hf_tokenizer.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "data/added_tokens.h"
 #include "data/bpe_model.h"
 #include "data/byte_alphabet.h"
+#include "data/model_folder.h"
 #include "data/pre_tokenizer.h"
 #include "data/text_normalizer.h"
 #include "data/tokenizer_json.h"
@@ -201,16 +201,6 @@ void check_decoder(const json& root, const std::string& what) {
   }
 }
 
-/// A JSON file in the folder of `path`; null if it is not there.
-json read_beside(const std::string& path, const std::string& name) {
-  const std::filesystem::path file = std::filesystem::path(path).parent_path() / name;
-  if (!std::filesystem::exists(file)) {
-    return nullptr;
-  }
-  return parse_json(read_text_file(file.string(), kMaxFileBytes),
-                    fmt::format("'{}'", file.string()));
-}
-
 /// A token that tokenizer_config.json names: "eos_token": "</s>" or {"content": "</s>", ...}.
 std::optional<int32_t> named_token(const json& config, const std::string& key,
                                    const Vocabulary& vocabulary, const std::string& path) {
@@ -225,20 +215,6 @@ std::optional<int32_t> named_token(const json& config, const std::string& key,
   return vocabulary.id_of(
       text_member(value.is_object() ? value : config, value.is_object() ? "content" : key, what),
       what);
-}
-
-/// eos_token_id of a generation_config.json: an id, several or null.
-std::vector<int32_t> read_stop_ids(const json& config, const std::string& path) {
-  const std::string what = fmt::format("generation_config.json of '{}'", path);
-  std::vector<int32_t> ids;
-  if (config.is_null()) {
-    return ids;
-  }
-  const json& value = json_member(config, "eos_token_id", what);
-  for (const json& id : value.is_array() ? value : value.is_null() ? json::array() : json{value}) {
-    ids.push_back(id_member({{"eos_token_id", id}}, "eos_token_id", what));
-  }
-  return ids;
 }
 
 std::vector<AddedToken> with(const std::vector<AddedToken>& tokens, bool is_normalized) {
@@ -277,10 +253,7 @@ class HfTokenizer final : public Tokenizer {
     const json config = read_beside(path, "tokenizer_config.json");
     eod_ = named_token(config, "eos_token", vocabulary, path);
     bos_ = named_token(config, "bos_token", vocabulary, path);
-    stop_ids_ = read_stop_ids(read_beside(path, "generation_config.json"), path);
-    if (eod_ && std::ranges::find(stop_ids_, *eod_) == stop_ids_.end()) {
-      stop_ids_.push_back(*eod_);
-    }
+    stop_ids_ = stop_ids_beside(path, eod_);
     tokens_ = std::move(vocabulary.tokens);
     build_texts();
   }

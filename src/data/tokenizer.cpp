@@ -97,17 +97,13 @@ std::string file_of_tokenizer(const std::string& path) {
   if (!fs::is_directory(path)) {
     return path;
   }
-  for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
+  for (const char* name : {"tokenizer.model", "tokenizer.json"}) {
     if (const fs::path file = fs::path(path) / name; fs::exists(file)) {
       return file.string();
     }
   }
-  throw_data_error("tokenizer '{}': the folder has neither tokenizer.json nor tokenizer.model",
+  throw_data_error("tokenizer '{}': the folder has neither tokenizer.model nor tokenizer.json",
                    path);
-}
-
-bool is_hugging_face(std::string_view path) {
-  return path.ends_with(".json");
 }
 
 }  // namespace
@@ -136,14 +132,14 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name) {
         name);
   }
   const std::string file = file_of_tokenizer(name);
-  return is_hugging_face(file) ? load_hf_tokenizer(file) : load_sentencepiece(file);
+  return is_hugging_face_tokenizer(file) ? load_hf_tokenizer(file) : load_sentencepiece(file);
 }
 
 std::string tokenizer_identity(const Tokenizer& tokenizer) {
   if (!is_tokenizer_file(tokenizer.name())) {
     return tokenizer.name();
   }
-  const bool names_end = is_hugging_face(tokenizer.name()) && tokenizer.eod_id();
+  const bool names_end = is_hugging_face_tokenizer(tokenizer.name()) && tokenizer.eod_id();
   return fmt::format("{} ids, XXH3 {}{}", tokenizer.vocabulary_size(),
                      checksum_of(PieceFile(tokenizer.name())),
                      names_end ? fmt::format(", end {}", *tokenizer.eod_id()) : "");
@@ -151,6 +147,10 @@ std::string tokenizer_identity(const Tokenizer& tokenizer) {
 
 bool is_tokenizer_file(std::string_view name) {
   return name != "bytes" && !name.starts_with(kIdsPrefix);
+}
+
+bool is_hugging_face_tokenizer(std::string_view path) {
+  return path.ends_with(".json");
 }
 
 std::string describe_tokenizer_libraries() {

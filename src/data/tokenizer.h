@@ -46,7 +46,7 @@ class Tokenizer {
 /// "ids:N": no text, only the ids 0 to N - 1 of a token file that another program made; `encode`
 /// and `decode` throw ConfigError. Anything else is a path: a tokenizer.json of Hugging Face (a
 /// name that ends with ".json"; hf_tokenizer.h), a SentencePiece model, or a folder with a
-/// tokenizer.json or else a tokenizer.model. Of a SentencePiece model, `encode` requires UTF-8, and
+/// tokenizer.model or else a tokenizer.json. Of a SentencePiece model, `encode` requires UTF-8, and
 /// end of document is the model's </s>; decode(encode(text)) is text if the model has byte fallback
 /// and identity normalisation, as models of `train_sentencepiece` have. Throws ConfigError if
 /// `name` is empty or N is not a count, DataError if the file is missing, truncated or not a
@@ -60,6 +60,9 @@ std::string tokenizer_identity(const Tokenizer& tokenizer);
 
 /// Whether `load_tokenizer` reads a file or folder of that name.
 bool is_tokenizer_file(std::string_view name);
+
+/// Whether a file of that name is read as a tokenizer.json.
+bool is_hugging_face_tokenizer(std::string_view path);
 
 /// Libraries behind the tokenizers, with their versions.
 std::string describe_tokenizer_libraries();

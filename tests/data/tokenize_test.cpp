@@ -131,6 +131,7 @@ class FailingTokenizer final : public Tokenizer {
   int32_t vocabulary_size() const override { return 3; }
   std::optional<int32_t> eod_id() const override { return 2; }
   const std::string& name() const override { return name_; }
+  std::string describe() const override { return name_; }
 
  private:
   std::string name_ = "failing";
@@ -153,6 +154,7 @@ class NoEodTokenizer final : public Tokenizer {
   int32_t vocabulary_size() const override { return 70'001; }
   std::optional<int32_t> eod_id() const override { return std::nullopt; }
   const std::string& name() const override { return name_; }
+  std::string describe() const override { return name_; }
 
  private:
   std::string name_ = "no-eod";
