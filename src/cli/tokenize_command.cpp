@@ -25,6 +25,7 @@ struct TokenizeArguments {
   std::string marker = "%";
   std::string json_key = "text";
   int64_t train_vocabulary = 0;
+  int64_t threads = std::max(1u, std::thread::hardware_concurrency());
   bool no_eod = false;
   bool replace_invalid = false;
   bool overwrite = false;
@@ -60,7 +61,7 @@ void train_tokenizer(const TokenizeArguments& arguments, const Console& console)
       .output_prefix = arguments.output,
       .vocabulary_size = arguments.train_vocabulary,
       .kind = parse_sentencepiece_kind(arguments.kind, "--kind"),
-      .threads = std::max(1u, std::thread::hardware_concurrency()),
+      .threads = arguments.threads,
       .documents = document_options(arguments)};
   std::string path;
   try {
@@ -90,6 +91,7 @@ void tokenize(const TokenizeArguments& arguments, const Console& console) {
       tokenize_file(*tokenizer, {.input = arguments.input,
                                  .output_prefix = arguments.output,
                                  .append_eod = !arguments.no_eod,
+                                 .threads = arguments.threads,
                                  .documents = document_options(arguments),
                                  .progress = progress});
   if (console.is_terminal()) {
@@ -135,6 +137,10 @@ void add_tokenize_command(CLI::App& app, const Console& console) {
       ->capture_default_str();
   command->add_option("--json-key", arguments->json_key, "JSONL: the member that holds the text")
       ->capture_default_str();
+  command
+      ->add_option("--threads", arguments->threads,
+                   "Threads that work on documents (default: one per core); the result is the same")
+      ->check(between(1, 1024));
   command->add_flag("--no-eod", arguments->no_eod,
                     "Do not end each document with the end-of-document token");
   command->add_flag(

@@ -30,9 +30,14 @@ constexpr size_t kShownBytes = 80;
 struct Vocabulary {
   std::vector<std::string> tokens;  // by id, as written in the file; empty where an id has none
   std::unordered_map<std::string, int32_t> ids;
+  size_t max_ids = 0;  // so that a small file does not fill the memory with gaps
 
   void add(const std::string& token, int32_t id, const std::string& what) {
     const auto index = static_cast<size_t>(id);
+    if (index >= max_ids) {
+      throw_data_error("{}: the token {} has id {}; with that few tokens, ids must be below {}",
+                       what, quote(token, kShownBytes), id, max_ids);
+    }
     if (tokens.size() <= index) {
       tokens.resize(index + 1);
     }
@@ -73,12 +78,18 @@ void check_model_options(const json& model, const std::string& what) {
   }
 }
 
-Vocabulary read_vocabulary(const json& model, const std::string& what) {
+/// Largest number of ids that a file with so many tokens may have.
+size_t id_limit(size_t num_tokens) {
+  constexpr size_t kMaxGaps = 4096;
+  return 2 * num_tokens + kMaxGaps;
+}
+
+Vocabulary read_vocabulary(const json& model, const json& added, const std::string& what) {
   const json& entries = json_member(model, "vocab", what);
   if (!entries.is_object() || entries.empty()) {
     throw_data_error("{}: its model has no \"vocab\"", what);
   }
-  Vocabulary vocabulary;
+  Vocabulary vocabulary{.max_ids = id_limit(entries.size() + added.size())};
   for (const auto& [token, id] : entries.items()) {
     vocabulary.add(token, id_member(entries, token, what), what);
   }
@@ -151,7 +162,8 @@ std::vector<AddedToken> read_added_tokens(const json& root, Vocabulary& vocabula
 /// Ids that "post_processor" puts around a text.
 class FrameReader {
  public:
-  explicit FrameReader(const std::string& what) : what_(what) {}
+  FrameReader(const std::string& what, size_t num_ids)
+      : what_(what), num_ids_(static_cast<int32_t>(num_ids)) {}
 
   TextFrame read(const json& processor) {
     if (!processor.is_null()) {
@@ -185,11 +197,16 @@ class FrameReader {
       const json& token = json_member(json_member(processor, "special_tokens", what_), name, what_);
       for (const json& id : list_member(token, "ids", what_)) {
         side->push_back(id_member({{"id", id}}, "id", what_));
+        if (side->back() >= num_ids_) {
+          throw_data_error("{}: the post-processor adds id {}, but there are {} ids", what_,
+                           side->back(), num_ids_);
+        }
       }
     }
   }
 
   const std::string& what_;
+  int32_t num_ids_;
   TextFrame frame_;
 };
 
@@ -248,7 +265,8 @@ class HfTokenizer final : public Tokenizer {
         words_(json_member(root, "pre_tokenizer", what), what),
         model_(read_model(json_member(root, "model", what), vocabulary, what)),
         num_merges_(json_member(root, "model", what)["merges"].size()),
-        frame_(FrameReader(what).read(json_member(root, "post_processor", what))) {
+        frame_(FrameReader(what, vocabulary.tokens.size())
+                   .read(json_member(root, "post_processor", what))) {
     check_decoder(root, what);
     const json config = read_beside(path, "tokenizer_config.json");
     eod_ = named_token(config, "eos_token", vocabulary, path);
@@ -329,9 +347,8 @@ class HfTokenizer final : public Tokenizer {
   std::string names_of(const std::vector<int32_t>& ids) const {
     std::vector<std::string> names;
     for (const int32_t id : ids) {
-      const bool is_known = id < vocabulary_size();
-      names.push_back(fmt::format(
-          "{} {}", id, is_known ? quote(tokens_[static_cast<size_t>(id)], kShownBytes) : "?"));
+      names.push_back(
+          fmt::format("{} {}", id, quote(tokens_[static_cast<size_t>(id)], kShownBytes)));
     }
     return names.empty() ? "nothing" : join(names, ", ");
   }
@@ -362,7 +379,8 @@ std::unique_ptr<Tokenizer> load_hf_tokenizer(const std::string& path) {
     throw_data_error("{} is not a tokenizer.json: it has no \"model\"", what);
   }
   check_model_options(model, what);
-  return std::make_unique<HfTokenizer>(root, path, what, read_vocabulary(model, what));
+  return std::make_unique<HfTokenizer>(
+      root, path, what, read_vocabulary(model, json_member(root, "added_tokens", what), what));
 }
 
 }  // namespace braid

@@ -85,7 +85,7 @@ inline constexpr std::array kNewCharacters = {
 
 /// Characters that Unicode 10 to 15 gave a combining class or a composition, in ascending order:
 /// utf8proc moves and composes them, and Hugging Face's library, with tables of Unicode 9 (the
-/// crate unicode-normalization-alignments 0.1.12), leaves them and whatever surrounds them.
+/// package unicode-normalization-alignments 0.1.12), leaves them and whatever surrounds them.
 inline constexpr std::array kUnmovedMarks = {
     CharacterRange{0x07FD, 0x07FD},   CharacterRange{0x0898, 0x089F},
     CharacterRange{0x08CA, 0x08D3},   CharacterRange{0x09FE, 0x09FE},

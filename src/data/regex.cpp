@@ -27,7 +27,7 @@ constexpr std::array kClasses = {
     ClassEscape{'w', "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"},
 };
 
-constexpr std::string_view kSameEscapes = "rntf0aebB";  // of letters, alike in both syntaxes
+constexpr std::string_view kSameEscapes = "rntf0ae";  // of letters, alike in both syntaxes
 /// Properties that both know; other names of more than two letters are scripts.
 constexpr std::array<std::string_view, 5> kProperties = {"Alphabetic", "White_Space", "Uppercase",
                                                          "Lowercase", "Emoji"};

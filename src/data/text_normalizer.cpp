@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "base/errors.h"
 #include "base/text.h"
@@ -18,14 +19,25 @@ namespace braid {
 
 struct TextNormalizer::Form {
   std::string_view name;
-  int options = 0;                  // of utf8proc
-  unsigned char first_lead = 0x80;  // every text of smaller bytes is normal
+  int options = 0;            // of utf8proc
+  bool keeps_common = false;  // a text of kCommon alone is normal; else of ASCII alone
 };
 
 namespace {
 
-/// U+0300, the first character that NFC may change, begins with this byte.
-constexpr unsigned char kFirstCombining = 0xCC;
+/// Characters that NFC neither changes, moves nor composes with those before them (NFC_Quick_Check
+/// = Yes and combining class 0), where much text is: Latin, Cyrillic, punctuation, arrows and
+/// symbols, kana, ideographs, Hangul, fullwidth forms, emoji.
+constexpr std::array kCommon = {
+    CharacterRange{0x0000, 0x02FF},   CharacterRange{0x0400, 0x0482},
+    CharacterRange{0x048A, 0x052F},   CharacterRange{0x2002, 0x205F},
+    CharacterRange{0x2190, 0x219B},   CharacterRange{0x2500, 0x27BF},
+    CharacterRange{0x3000, 0x3029},   CharacterRange{0x3030, 0x3098},
+    CharacterRange{0x309B, 0x30FF},   CharacterRange{0x3400, 0x4DBF},
+    CharacterRange{0x4E00, 0x9FFF},   CharacterRange{0xAC00, 0xD7A3},
+    CharacterRange{0xFE00, 0xFE0F},   CharacterRange{0xFF01, 0xFF60},
+    CharacterRange{0x1F000, 0x1FAFF},
+};
 
 struct FreeBytes {
   void operator()(utf8proc_uint8_t* bytes) const { std::free(bytes); }
@@ -43,10 +55,25 @@ std::string normal_form(std::string_view text, int options, std::string_view for
   return {reinterpret_cast<const char*>(bytes), static_cast<size_t>(size)};
 }
 
-bool is_unmoved(uint32_t character) {
-  const auto* const after =
-      std::ranges::upper_bound(kUnmovedMarks, character, {}, &CharacterRange::first);
-  return after != kUnmovedMarks.begin() && character <= std::prev(after)->last;
+/// Whether a character is in one of these ranges, which ascend.
+bool is_in(std::span<const CharacterRange> ranges, uint32_t character) {
+  const auto after = std::ranges::upper_bound(ranges, character, {}, &CharacterRange::first);
+  return after != ranges.begin() && character <= std::prev(after)->last;
+}
+
+bool is_ascii(std::string_view text) {
+  return std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+}
+
+bool is_common(std::string_view text) {
+  while (!text.empty()) {
+    if (static_cast<unsigned char>(text.front()) < 0x80) {
+      text.remove_prefix(1);
+    } else if (!is_in(kCommon, take_code_point(text))) {
+      return false;
+    }
+  }
+  return true;
 }
 
 /// Bytes before the first of kUnmovedMarks; all if there is none.
@@ -58,7 +85,7 @@ size_t bytes_before_unmoved(std::string_view text) {
       continue;
     }
     std::string_view next = rest;
-    if (is_unmoved(take_code_point(next))) {
+    if (is_in(kUnmovedMarks, take_code_point(next))) {
       break;
     }
     rest = next;
@@ -88,7 +115,7 @@ std::string separate_normal_forms(std::string_view text, int options, std::strin
 
 const TextNormalizer::Form* TextNormalizer::find_form(std::string_view name) {
   static constexpr std::array kForms = {
-      Form{"NFC", UTF8PROC_STABLE | UTF8PROC_COMPOSE, kFirstCombining},
+      Form{"NFC", UTF8PROC_STABLE | UTF8PROC_COMPOSE, true},
       Form{"NFD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE},
       Form{"NFKC", UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT},
       Form{"NFKD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT},
@@ -120,8 +147,7 @@ void TextNormalizer::add(const nlohmann::json& json, const std::string& what) {
 
 std::string_view TextNormalizer::normalize(std::string_view text, std::string& buffer) const {
   for (const Form* const form : forms_) {
-    const bool is_normal = std::ranges::all_of(
-        text, [&](char c) { return static_cast<unsigned char>(c) < form->first_lead; });
+    const bool is_normal = form->keeps_common ? is_common(text) : is_ascii(text);
     if (!is_normal) {
       buffer = separate_normal_forms(text, form->options, form->name);
       text = buffer;

@@ -144,14 +144,16 @@ TEST(Generator, GivesTheSameTokensWithAnyProgramThatHoldsTheContext) {
   EXPECT_EQ(generate_with(model, 20, {1, 2, 3}, 12, greedy), tokens);
 }
 
-TEST(Generator, StopsBeforeTheEndToken) {
+TEST(Generator, StopsBeforeTheFirstOfItsEnds) {
   const ModelSpec model = small_model(kLlamaStyle);
   const SamplingOptions options{.temperature = 1.5, .top_k = 0, .seed = 1};
   const auto tokens = generate_with(model, 48, {1, 2, 3}, 20, options);
   const int32_t end = tokens[10];
   const auto first = std::find(tokens.begin() + 3, tokens.end(), end);
-  EXPECT_EQ(generate_with(model, 48, {1, 2, 3}, 20, options, end),
+  EXPECT_EQ(generate_with(model, 48, {1, 2, 3}, 20, options, {end}),
             std::vector<int32_t>(tokens.begin(), first));
+  EXPECT_EQ(generate_with(model, 48, {1, 2, 3}, 20, options, {end, tokens[3]}),
+            std::vector<int32_t>(tokens.begin(), tokens.begin() + 3));
 }
 
 TEST(Generator, OfNoTokensReturnsThePrompt) {
