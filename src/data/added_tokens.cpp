@@ -1,7 +1,6 @@
 #include "data/added_tokens.h"
 
 #include <algorithm>
-#include <ranges>
 #include <utility>
 
 #include "data/utf8.h"
@@ -58,11 +57,11 @@ AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens) : tokens_(std
 
 const AddedToken* AddedTokenFinder::token_at(std::string_view text) const {
   const AddedToken* longest = nullptr;
-  auto candidates = std::ranges::subrange(tokens_.begin(), tokens_.end());
-  for (size_t depth = 0; !candidates.empty(); ++depth) {  // all begin with the first `depth` bytes
-    if (candidates.front().content.size() == depth) {
-      longest = &candidates.front();
-      candidates.advance(1);
+  auto first = tokens_.begin();  // [first, last) begin with the first `depth` bytes of the text
+  auto last = tokens_.end();
+  for (size_t depth = 0; first != last; ++depth) {
+    if (first->content.size() == depth) {
+      longest = &*first++;
     }
     if (depth == text.size()) {
       break;
@@ -70,8 +69,11 @@ const AddedToken* AddedTokenFinder::token_at(std::string_view text) const {
     const auto byte_of = [&](const AddedToken& token) {
       return static_cast<unsigned char>(token.content[depth]);
     };
-    candidates =
-        std::ranges::equal_range(candidates, static_cast<unsigned char>(text[depth]), {}, byte_of);
+    const auto byte = static_cast<unsigned char>(text[depth]);
+    first = std::partition_point(first, last,
+                                 [&](const AddedToken& token) { return byte_of(token) < byte; });
+    last = std::partition_point(first, last,
+                                [&](const AddedToken& token) { return byte_of(token) == byte; });
   }
   return longest;
 }
