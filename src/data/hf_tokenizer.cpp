@@ -68,7 +68,8 @@ void check_model_options(const json& model, const std::string& what) {
   }
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     const json& value = json_member(model, key, what);
-    if (!value.is_null() && value != "") {
+    const bool is_empty = value.is_string() && value.get_ref<const std::string&>().empty();
+    if (!value.is_null() && !is_empty) {
       throw_data_error("{}: braid does not support \"{}\" of a BPE model", what, key);
     }
   }
