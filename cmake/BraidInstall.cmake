@@ -32,7 +32,8 @@ if(BRAID_PROGRAM)
 endif()
 
 # The modules that found the libraries which ours need find them again where braid is used.
-install(FILES cmake/FindOpenBlas.cmake cmake/FindSentencePiece.cmake cmake/FindXxHash.cmake DESTINATION ${package_dir})
+install(FILES cmake/FindOpenBlas.cmake cmake/FindPcre2.cmake cmake/FindSentencePiece.cmake cmake/FindUtf8proc.cmake cmake/FindXxHash.cmake
+        DESTINATION ${package_dir})
 if(BRAID_HAS_CUDA)
   install(FILES cmake/FindCudnn.cmake DESTINATION ${package_dir})
 endif()

@@ -1,4 +1,6 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
 #include <memory>
 
 #include "base/errors.h"
@@ -8,6 +10,8 @@
 #include "cli/commands.h"
 #include "cli/validators.h"
 #include "config/load.h"
+#include "data/tokenizer.h"
+#include "hugging_face/companions.h"
 #include "state/checkpointing.h"
 #include "state/export_weights.h"
 
@@ -22,28 +26,69 @@ struct ExportArguments {
   bool fused_experts = false;
 };
 
-/// Programs that read the model need its maximum number of positions: its own value, else the
-/// sequence of the training run.
-ModelSpec positioned(ModelSpec model, const RunConfig& config) {
-  model.max_positions = model.max_positions > 0 ? model.max_positions : config.train.sequence;
+/// Programs that read the model need its maximum number of positions: its own value, else that of
+/// the model it came from, or the sequence of the training run if that is longer.
+ModelSpec positioned(ModelSpec model, const RunConfig& config, const HfCompanions& companions) {
+  if (model.max_positions == 0) {
+    model.max_positions = std::max(companions.max_positions, config.train.sequence);
+  }
   return model;
+}
+
+/// The files in the folder of the run's tokenizer. Where no config.json says which ids begin and
+/// end a text, the tokenizer does.
+HfCompanions companions_of(const RunConfig& config, int64_t vocabulary) {
+  const std::string& name = config.data.tokenizer;
+  if (!is_tokenizer_file(name) || !std::filesystem::exists(name)) {
+    return {};
+  }
+  const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(name);
+  const std::filesystem::path path = tokenizer->name();
+  HfCompanions companions = find_companions(path.parent_path().string(), vocabulary);
+  if (!is_hugging_face_tokenizer(path.string())) {
+    companions.files["tokenizer.model"] = path.string();  // whatever its own name is
+  }
+  if (companions.eos_ids.empty() && tokenizer->eod_id()) {
+    companions.eos_ids = {*tokenizer->eod_id()};
+  }
+  if (companions.bos_ids.empty() && tokenizer->bos_id()) {
+    companions.bos_ids = {*tokenizer->bos_id()};
+  }
+  return companions;
+}
+
+std::string carried_line(const HfCompanions& companions, const std::string& tokenizer) {
+  std::vector<std::string> names;
+  for (const auto& [name, path] : companions.files) {
+    names.push_back(name);
+  }
+  if (!names.empty()) {
+    return fmt::format("carried {}\n", join(names, ", "));
+  }
+  return is_tokenizer_file(tokenizer)
+             ? fmt::format("the tokenizer is not exported: '{}' is not there\n", tokenizer)
+             : "";
 }
 
 void export_model(const ExportArguments& arguments, const Console& console) {
   const LoadedCheckpoint checkpoint(find_checkpoint(arguments.path), is_weight);
   const RunConfig config =
       parse_config(checkpoint.state().config, checkpoint.path() + "/state.json");
-  const ModelSpec model = positioned(checkpointed_model(checkpoint, config), config);
+  const ModelSpec checkpointed = checkpointed_model(checkpoint, config);
+  const HfCompanions companions = companions_of(config, checkpointed.vocabulary);
+  const ModelSpec model = positioned(checkpointed, config, companions);
   const ParameterLayout layout = make_parameter_layout(model_parameters(model));
-  const ExportSummary summary = export_weights(
-      CheckpointedState(checkpoint, layout, model), layout, model, arguments.folder,
-      {.dtype = *parse_dtype(arguments.dtype),
-       .max_shard_bytes = *parse_byte_size(arguments.max_shard_size),
-       .experts = arguments.fused_experts ? HfExperts::kFused : HfExperts::kSeparate});
+  const ExportSummary summary =
+      export_weights(CheckpointedState(checkpoint, layout, model), layout, model, arguments.folder,
+                     {.dtype = *parse_dtype(arguments.dtype),
+                      .max_shard_bytes = *parse_byte_size(arguments.max_shard_size),
+                      .experts = arguments.fused_experts ? HfExperts::kFused : HfExperts::kSeparate,
+                      .companions = companions});
   console.print(fmt::format("{}\nwrote {}: config.json, {} tensors of {} in {} file{}, {}\n",
                             describe_model(model), arguments.folder, summary.num_tensors,
                             arguments.dtype, summary.num_files, summary.num_files == 1 ? "" : "s",
-                            format_bytes(summary.size_bytes)));
+                            format_bytes(summary.size_bytes)) +
+                carried_line(companions, config.data.tokenizer));
 }
 
 }  // namespace
@@ -74,7 +119,8 @@ void add_export_command(CLI::App& app, const Console& console) {
                     "transformers 5 has them in memory, instead of three for each expert");
   command->footer(
       "Names and layouts are those of LlamaForCausalLM, Qwen2ForCausalLM (biases on qkv) "
-      "and\nGPT2LMHeadModel; docs/checkpoints.md lists them. The tokenizer is not exported.\n\n  "
+      "and\nGPT2LMHeadModel; docs/checkpoints.md lists them. The files of the "
+      "run's tokenizer go along.\n\n  "
       "braid export runs/quickstart exported --dtype bf16");
   command->callback([arguments, &console] { export_model(*arguments, console); });
 }

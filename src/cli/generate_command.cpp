@@ -52,7 +52,11 @@ class TokenPrinter {
   TokenPrinter(const Tokenizer& tokenizer, const Console& console)
       : tokenizer_(tokenizer), console_(console) {}
 
+  /// Rows of the embedding beyond the tokenizer's ids (padding) have no text.
   void add(int32_t token) {
+    if (token >= tokenizer_.vocabulary_size()) {
+      return;
+    }
     pending_ += tokenizer_.decode(std::span(&token, 1));
     console_.print(take_characters(false));
   }
@@ -90,11 +94,13 @@ void check_tokenizer(const Tokenizer& tokenizer, const ModelSpec& model,
   }
 }
 
-/// The prompt as tokens. An empty prompt becomes the end of a preceding document.
+/// The prompt as tokens, with what the tokenizer puts before every text. Without any, the end of a
+/// preceding document.
 std::vector<int32_t> first_context(const Tokenizer& tokenizer, const std::string& prompt) {
-  std::vector<int32_t> context;
+  std::vector<int32_t> context = tokenizer.frame().before;
   try {
-    context = tokenizer.encode(prompt);
+    const std::vector<int32_t> tokens = tokenizer.encode(prompt);
+    context.insert(context.end(), tokens.begin(), tokens.end());
   } catch (const DataError& error) {
     throw_config_error("--prompt: {}", error.what());
   }
@@ -166,8 +172,8 @@ void generate(const GenerateArguments& arguments, const Console& console) {
                       generator_options(arguments, config));
   console.print(arguments.prompt);
   TokenPrinter printer(*tokenizer, console);
-  generator.generate(std::move(context), arguments.tokens, tokenizer->eod_id(), arguments.sampling,
-                     [&](int32_t token) { printer.add(token); });
+  generator.generate(std::move(context), arguments.tokens, tokenizer->stop_ids(),
+                     arguments.sampling, [&](int32_t token) { printer.add(token); });
   printer.finish();
   console.print("\n");
 }
@@ -210,7 +216,7 @@ void add_generate_command(CLI::App& app, const Console& console) {
                    "train.sequence of the run)")
       ->check(between(1, kMostContext));
   command->add_option("--tokenizer", arguments->tokenizer,
-                      "SentencePiece model or \"bytes\", instead of the run's own");
+                      "tokenizer.json, SentencePiece model or \"bytes\", instead of the run's own");
   command->footer("  braid generate runs/quickstart --prompt \"A hacker is\" --tokens 200");
   command->callback([arguments, &console] { generate(*arguments, console); });
 }

@@ -39,15 +39,24 @@ std::string train_section(const ModelSpec& model) {
   return is_short ? fmt::format("[train]\nsequence = {}\n", model.max_positions) : "";
 }
 
+/// Section [data] with the tokenizer that was carried, if there is one.
+std::string data_section(const ImportSummary& summary) {
+  return summary.tokenizer.starts_with("ids:")
+             ? ""
+             : fmt::format("[data]\ntokenizer = {}\n", quote(summary.tokenizer));
+}
+
 void import_model(const ImportArguments& arguments, const Console& console) {
   const ImportSummary summary = import_weights(arguments.hf_folder, arguments.folder);
-  console.print(fmt::format("{}\nwrote {}\n", describe_model(summary.model), summary.checkpoint));
+  console.print(fmt::format("{}\nwrote {}\ncarried {}\n", describe_model(summary.model),
+                            summary.checkpoint, join(summary.carried, ", ")));
   if (!summary.ignored.empty()) {
     console.print(fmt::format("ignored in config.json: {}\n", join(summary.ignored, ", ")));
   }
   console.print(fmt::format(
-      "to train from it, set checkpoint.resume = \"{}\" in a run file with this section:\n{}{}",
-      arguments.folder, model_section(summary.keys), train_section(summary.model)));
+      "to train from it, set checkpoint.resume = \"{}\" in a run file with this section:\n{}{}{}",
+      arguments.folder, model_section(summary.keys), train_section(summary.model),
+      data_section(summary)));
 }
 
 }  // namespace
@@ -70,8 +79,9 @@ void add_import_command(CLI::App& app, const Console& console) {
       "Reads LlamaForCausalLM, Qwen2ForCausalLM without sliding windows "
       "and\nGPT2LMHeadModel, in f32, bf16 or f16. If config.json asks for something that braid "
       "does not support, that is an error.\nThe checkpoint is of step 0: use it to generate, to "
-      "export or to start a training run.\n\n  braid import Qwen2.5-0.5B imported\n  braid "
-      "generate imported --tokenizer tokenizer.model --prompt \"Once\"");
+      "export or to start a training run.\nFOLDER/hugging_face gets the tokenizer and "
+      "generation_config.json, for generate, train and export.\n\n  braid import Qwen2.5-0.5B "
+      "imported\n  braid generate imported --prompt \"Once\"");
   command->callback([arguments, &console] { import_model(*arguments, console); });
 }
 

@@ -117,10 +117,8 @@ std::string inspect(const std::string& path) {
   if (path.ends_with(".safetensors")) {
     return describe_tensors(SafetensorsFile(path));
   }
-  if (path.ends_with(".model")) {
-    const auto tokenizer = load_tokenizer(path);
-    return fmt::format("{}: SentencePiece model of {} pieces\n", path,
-                       tokenizer->vocabulary_size());
+  if (path.ends_with(".model") || path.ends_with("tokenizer.json")) {
+    return fmt::format("{}: {}\n", path, load_tokenizer(path)->describe());
   }
   const std::string prefix = dataset_prefix(path);
   if (fs::exists(prefix + ".idx") || fs::exists(prefix + ".bin")) {
@@ -130,8 +128,10 @@ std::string inspect(const std::string& path) {
     throw_data_error("'{}' does not exist, and neither does a pair '{}.bin' and '{}.idx'", path,
                      prefix, prefix);
   }
-  throw_data_error("'{}' is not a run folder, checkpoint, .safetensors, .model or .bin/.idx file{}",
-                   path, hint_of_import(path));
+  throw_data_error(
+      "'{}' is not a run folder, checkpoint, .safetensors, .model, tokenizer.json or .bin/.idx "
+      "file{}",
+      path, hint_of_import(path));
 }
 
 }  // namespace
@@ -141,10 +141,10 @@ void add_inspect_command(CLI::App& app, const Console& console) {
   CLI::App* command = app.add_subcommand(
       "inspect", "Describe and check a checkpoint, token file, tensor file, tokenizer or run");
   command
-      ->add_option(
-          "path", *path,
-          "Run folder, checkpoint, .safetensors, .model, PREFIX of .bin/.idx, or \"presets\" "
-          "for the model presets")
+      ->add_option("path", *path,
+                   "Run folder, checkpoint, .safetensors, .model, tokenizer.json, PREFIX of "
+                   ".bin/.idx, or \"presets\" "
+                   "for the model presets")
       ->required()
       ->type_name("PATH");
   command->footer(

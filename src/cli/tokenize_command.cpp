@@ -25,7 +25,9 @@ struct TokenizeArguments {
   std::string marker = "%";
   std::string json_key = "text";
   int64_t train_vocabulary = 0;
+  int64_t threads = std::max(1u, std::thread::hardware_concurrency());
   bool no_eod = false;
+  bool replace_invalid = false;
   bool overwrite = false;
 };
 
@@ -45,6 +47,7 @@ DocumentOptions document_options(const TokenizeArguments& arguments) {
   DocumentOptions options;
   options.json_key = arguments.json_key;
   options.text.marker = arguments.marker;
+  options.text.replaces_invalid = arguments.replace_invalid;
   options.text.document_break = arguments.document_break == "none"     ? DocumentBreak::kNone
                                 : arguments.document_break == "marker" ? DocumentBreak::kMarkerLine
                                                                        : DocumentBreak::kBlankLines;
@@ -58,7 +61,7 @@ void train_tokenizer(const TokenizeArguments& arguments, const Console& console)
       .output_prefix = arguments.output,
       .vocabulary_size = arguments.train_vocabulary,
       .kind = parse_sentencepiece_kind(arguments.kind, "--kind"),
-      .threads = std::max(1u, std::thread::hardware_concurrency()),
+      .threads = arguments.threads,
       .documents = document_options(arguments)};
   std::string path;
   try {
@@ -88,6 +91,7 @@ void tokenize(const TokenizeArguments& arguments, const Console& console) {
       tokenize_file(*tokenizer, {.input = arguments.input,
                                  .output_prefix = arguments.output,
                                  .append_eod = !arguments.no_eod,
+                                 .threads = arguments.threads,
                                  .documents = document_options(arguments),
                                  .progress = progress});
   if (console.is_terminal()) {
@@ -109,8 +113,10 @@ void add_tokenize_command(CLI::App& app, const Console& console) {
   command->add_option("--input", arguments->input, "Text file, or JSONL with a document per line")
       ->required();
   command->add_option("--output", arguments->output, "Prefix of the files to write")->required();
-  CLI::Option* tokenizer =
-      command->add_option("--tokenizer", arguments->tokenizer, "SentencePiece model, or \"bytes\"");
+  CLI::Option* tokenizer = command->add_option(
+      "--tokenizer", arguments->tokenizer,
+      "tokenizer.json of Hugging Face, or a folder with one; SentencePiece model; "
+      "or \"bytes\"");
   command
       ->add_option("--train-vocabulary", arguments->train_vocabulary,
                    "Train a SentencePiece model of this many pieces on the input and write "
@@ -131,8 +137,16 @@ void add_tokenize_command(CLI::App& app, const Console& console) {
       ->capture_default_str();
   command->add_option("--json-key", arguments->json_key, "JSONL: the member that holds the text")
       ->capture_default_str();
+  command
+      ->add_option("--threads", arguments->threads,
+                   "Threads that work on documents (default: one per core); the result is the same")
+      ->check(between(1, 1024));
   command->add_flag("--no-eod", arguments->no_eod,
                     "Do not end each document with the end-of-document token");
+  command->add_flag(
+      "--replace-invalid", arguments->replace_invalid,
+      "Replace bytes that are not UTF-8 by U+FFFD, as Python's errors=\"replace\" does, "
+      "instead of refusing the file");
   command->add_flag("--overwrite", arguments->overwrite, "Replace the output if it exists");
   command->footer(
       "  braid tokenize --input corpus.txt --output tok --train-vocabulary 8192\n"
@@ -142,7 +156,9 @@ void add_tokenize_command(CLI::App& app, const Console& console) {
       train_tokenizer(*arguments, console);
     } else if (arguments->tokenizer.empty()) {
       throw_config_error(
-          "--tokenizer: not given; name a SentencePiece model or \"bytes\", or train a model with "
+          "--tokenizer: not given; name a tokenizer.json, a SentencePiece model or \"bytes\", or "
+          "train "
+          "a model with "
           "--train-vocabulary");
     } else {
       tokenize(*arguments, console);

@@ -217,7 +217,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(overlap, disable_passes), kAny, "Passes to skip, by the names that `braid passes` lists."},
 
     Field{BRAID_KEY(data, train), kAny, "Tokens to train on: a .bin/.idx pair, named by its common prefix, or a text file. Required to train.", {}, OnResume::kByContent},
-    Field{BRAID_KEY(data, tokenizer), kAny, "A SentencePiece model file, \"bytes\" for one token per byte, or \"ids:N\" for a .bin/.idx pair of N token ids that another program made.", {}, OnResume::kByContent},
+    Field{BRAID_KEY(data, tokenizer), kAny, "A tokenizer.json of Hugging Face, a SentencePiece model or a folder with one of them, \"bytes\" for one token per byte, or \"ids:N\" for a .bin/.idx pair of N token ids that another program made.", {}, OnResume::kByContent},
     Field{BRAID_KEY(data, split), kAny, "Shares of training, validation and test data, in the order of the file."},
     Field{BRAID_KEY(data, append_eod), kAny, "Whether an end-of-document token follows each document when a text file is tokenized.", {}, OnResume::kByContent},
     Field{BRAID_KEY(data, seed), kNotNegative, "Seed of the sample order; 0 = train.seed."},

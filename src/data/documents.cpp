@@ -33,16 +33,16 @@ std::string text_of_line(std::string_view line, int64_t number, const std::strin
   return std::move(*member).get<std::string>();
 }
 
-void for_each_json_line(const std::string& path, const std::string& key,
+void for_each_json_line(const std::string& path, const DocumentOptions& options,
                         const std::function<void(const Document&)>& visit) {
-  TextLines lines(path);
+  TextLines lines(path, options.text.replaces_invalid);
   int64_t num_documents = 0;
   while (const std::optional<std::string_view> next = lines.next()) {
     const std::string_view line = trim(*next);
     if (line.empty()) {
       continue;
     }
-    const std::string text = text_of_line(line, lines.number(), path, key);
+    const std::string text = text_of_line(line, lines.number(), path, options.json_key);
     visit({.text = text, .end_bytes = lines.end_bytes(), .file_bytes = lines.size_bytes()});
     ++num_documents;
   }
@@ -56,7 +56,7 @@ void for_each_json_line(const std::string& path, const std::string& key,
 void for_each_document(const std::string& path, const DocumentOptions& options,
                        const std::function<void(const Document&)>& visit) {
   if (path.ends_with(".jsonl") || path.ends_with(".json")) {
-    for_each_json_line(path, options.json_key, visit);
+    for_each_json_line(path, options, visit);
   } else {
     for_each_text(path, options.text, visit);
   }

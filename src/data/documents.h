@@ -10,7 +10,8 @@
 namespace braid {
 
 struct DocumentOptions {
-  TextCorpusOptions text;         ///< how to split a text file into documents
+  TextCorpusOptions
+      text;  ///< how to split a text file into documents; replaces_invalid is for JSONL, too
   std::string json_key = "text";  ///< JSONL: the member with the text
 };
 

@@ -9,6 +9,7 @@
 
 #include "base/errors.h"
 #include "base/file.h"
+#include "data/model_folder.h"
 #include "data/utf8.h"
 
 namespace braid {
@@ -100,6 +101,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     check_complete(bytes, path);
     load(bytes);
     build_tables();
+    stop_ids_ = stop_ids_beside(path, eod_id());
   }
 
   std::vector<int32_t> encode(std::string_view text) const override {
@@ -145,7 +147,15 @@ class SentencePieceTokenizer final : public Tokenizer {
     const int id = processor_.eos_id();
     return id >= 0 ? std::optional<int32_t>(id) : std::nullopt;
   }
+  std::optional<int32_t> bos_id() const override {
+    const int id = processor_.bos_id();
+    return id >= 0 ? std::optional<int32_t>(id) : std::nullopt;
+  }
+  std::vector<int32_t> stop_ids() const override { return stop_ids_; }
   const std::string& name() const override { return path_; }
+  std::string describe() const override {
+    return fmt::format("SentencePiece model of {} pieces", vocabulary_size());
+  }
 
  private:
   /// The library reports most damage by status, and some (for example an empty piece) by
@@ -208,6 +218,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   sentencepiece::SentencePieceProcessor processor_;
   std::vector<std::string> texts_;  // by id
   std::array<int32_t, 256> byte_ids_{};
+  std::vector<int32_t> stop_ids_;
   bool has_dummy_prefix_ = false;  // the model puts a space before every text
   bool escapes_space_symbol_ = false;
 };

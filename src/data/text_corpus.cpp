@@ -31,7 +31,7 @@ class TextSplitter {
  public:
   TextSplitter(const std::string& path, const TextCorpusOptions& options,
                const std::function<void(const Document&)>& visit)
-      : lines_(path), options_(options), visit_(visit) {}
+      : lines_(path, options.replaces_invalid), options_(options), visit_(visit) {}
 
   void run() {
     while (const std::optional<std::string_view> line = lines_.next()) {

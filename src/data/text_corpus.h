@@ -26,14 +26,16 @@ struct TextCorpusOptions {
   /// A document of this size is ended after a line, which bounds the memory of users to whom it
   /// does not matter where documents end. 0: no limit.
   int64_t max_document_bytes = 0;
+  bool replaces_invalid = false;  ///< bytes that are not UTF-8 become U+FFFD (replace_invalid_utf8)
 };
 
 /// Calls `visit` with each document of a UTF-8 text file, in order, at least one, none empty. Lines
 /// end with "\n" or "\r\n". The text inside documents is unchanged. A byte order mark at the start
 /// of the file and, if the file is split into documents, line ends around a document belong to
 /// none. Documents without text are left out. Memory: that of the largest document. Throws
-/// DataError if the file is missing, cannot be read, becomes shorter, is not UTF-8 (names line and
-/// byte) or has no text at all; documents before the fault have been visited then.
+/// DataError if the file is missing, cannot be read, becomes shorter, is not UTF-8 (unless
+/// replaced; names line and byte) or has no text at all; documents before the fault have been
+/// visited then.
 void for_each_text(const std::string& path, const TextCorpusOptions& options,
                    const std::function<void(const Document&)>& visit);
 

@@ -12,7 +12,8 @@ constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 }  // namespace
 
-TextLines::TextLines(std::string path) : file_(std::move(path)), reader_(file_) {}
+TextLines::TextLines(std::string path, bool replaces_invalid)
+    : file_(std::move(path)), reader_(file_), replaces_invalid_(replaces_invalid) {}
 
 std::optional<std::string_view> TextLines::next() {
   std::string_view line = take_line();
@@ -20,8 +21,9 @@ std::optional<std::string_view> TextLines::next() {
     return std::nullopt;
   }
   ++number_;
-  check_utf8(line);
-  end_bytes_ += static_cast<int64_t>(line.size());
+  const size_t size_bytes = line.size();
+  line = valid_utf8(line);
+  end_bytes_ += static_cast<int64_t>(size_bytes);
   if (number_ == 1 && line.starts_with(kByteOrderMark)) {
     line.remove_prefix(kByteOrderMark.size());
   }
@@ -49,12 +51,18 @@ std::string_view TextLines::take_line() {
   }
 }
 
-void TextLines::check_utf8(std::string_view line) const {
-  if (const std::optional<size_t> position = find_invalid_utf8(line)) {
+std::string_view TextLines::valid_utf8(std::string_view line) {
+  const std::optional<size_t> position = find_invalid_utf8(line);
+  if (!position) {
+    return line;
+  }
+  if (!replaces_invalid_) {
     throw_data_error("'{}' is not UTF-8 text: byte 0x{:02X} at position {}, line {}", path(),
                      static_cast<unsigned char>(line[*position]),
                      end_bytes_ + static_cast<int64_t>(*position), number_);
   }
+  replaced_ = replace_invalid_utf8(line);
+  return replaced_;
 }
 
 }  // namespace braid

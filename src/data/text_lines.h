@@ -13,8 +13,9 @@ namespace braid {
 /// the longest line. A byte order mark at the start of the file belongs to no line.
 class TextLines {
  public:
-  /// Throws DataError if the file cannot be opened.
-  explicit TextLines(std::string path);
+  /// `replaces_invalid`: as `replace_invalid_utf8`, instead of refusing the file. Throws DataError
+  /// if the file cannot be opened.
+  explicit TextLines(std::string path, bool replaces_invalid = false);
 
   /// The next line with its line end; nullopt at the end of the file. Valid until the next call.
   /// Throws DataError naming path, line and byte if it is not UTF-8, and if the file cannot be read
@@ -30,12 +31,14 @@ class TextLines {
 
  private:
   std::string_view take_line();
-  void check_utf8(std::string_view line) const;
+  std::string_view valid_utf8(std::string_view line);
 
   PieceFile file_;
   SequentialReader reader_;
   std::string_view part_;  // of the reader: not handed out yet
   std::string joined_;     // a line that goes over the end of a part
+  bool replaces_invalid_;
+  std::string replaced_;  // a line with U+FFFD in it
   int64_t number_ = 0;
   int64_t end_bytes_ = 0;
 };

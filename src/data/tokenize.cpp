@@ -43,6 +43,7 @@ class BatchTokenizer {
   BatchTokenizer(const Tokenizer& tokenizer, const TokenizeOptions& options)
       : tokenizer_(tokenizer),
         options_(options),
+        frame_(tokenizer.frame()),
         writer_(options.output_prefix, token_type_for_vocabulary(tokenizer.vocabulary_size())) {}
 
   void add(const Document& document) {
@@ -78,10 +79,7 @@ class BatchTokenizer {
     if (document.tokens.empty()) {
       ++statistics_.empty_documents;
     } else {
-      if (options_.append_eod) {
-        document.tokens.push_back(*tokenizer_.eod_id());
-      }
-      writer_.add_sequence(document.tokens);
+      writer_.add_sequence(framed(document.tokens));
       writer_.end_document();
       ++statistics_.documents;
       statistics_.tokens = writer_.num_tokens();
@@ -91,8 +89,20 @@ class BatchTokenizer {
     }
   }
 
+  /// With the tokenizer's frame around it, and one end of document.
+  std::vector<int32_t> framed(const std::vector<int32_t>& tokens) const {
+    std::vector<int32_t> sequence = frame_.before;
+    sequence.insert(sequence.end(), tokens.begin(), tokens.end());
+    sequence.insert(sequence.end(), frame_.after.begin(), frame_.after.end());
+    if (options_.append_eod && sequence.back() != *tokenizer_.eod_id()) {
+      sequence.push_back(*tokenizer_.eod_id());
+    }
+    return sequence;
+  }
+
   const Tokenizer& tokenizer_;
   const TokenizeOptions& options_;
+  TextFrame frame_;
   IndexedDatasetWriter writer_;
   TokenizeStatistics statistics_;
   std::vector<PendingDocument> batch_;

@@ -33,7 +33,8 @@ struct TokenizeOptions {
       progress;  ///< per document, on the calling thread; may be empty
 };
 
-/// Tokenizes a file into an indexed dataset, one sequence per document. Writes atomically: on any
+/// Tokenizes a file into an indexed dataset, one sequence per document: the tokenizer's frame, the
+/// ids of the text, and one end of document if `append_eod`. Writes atomically: on any
 /// error PREFIX.* is unchanged. Throws ConfigError if `append_eod` is set and the tokenizer has no
 /// such id, DataError as `for_each_document`, `Tokenizer::encode` and `IndexedDatasetWriter`, or if
 /// no document has a token.

@@ -6,7 +6,10 @@
 #include "base/checksum.h"
 #include "base/errors.h"
 #include "base/file.h"
+#include "data/hf_tokenizer.h"
+#include "data/regex.h"
 #include "data/sentencepiece_tokenizer.h"
+#include "data/text_normalizer.h"
 
 namespace braid {
 namespace {
@@ -42,6 +45,7 @@ class ByteTokenizer final : public Tokenizer {
   int32_t vocabulary_size() const override { return kEod + 1; }
   std::optional<int32_t> eod_id() const override { return kEod; }
   const std::string& name() const override { return name_; }
+  std::string describe() const override { return "one id per byte"; }
 
  private:
   std::string name_ = "bytes";
@@ -71,12 +75,15 @@ class IdTokenizer final : public Tokenizer {
   int32_t vocabulary_size() const override { return vocabulary_size_; }
   std::optional<int32_t> eod_id() const override { return std::nullopt; }
   const std::string& name() const override { return name_; }
+  std::string describe() const override {
+    return fmt::format("{} ids without text", vocabulary_size_);
+  }
 
  private:
   [[noreturn]] void throw_no_text() const {
     throw_config_error(
         "tokenizer '{}' only gives the number of ids of a .bin/.idx pair; for text, give \"bytes\" "
-        "or a SentencePiece model",
+        "the path of a tokenizer.json or of a SentencePiece model",
         name_);
   }
 
@@ -84,13 +91,33 @@ class IdTokenizer final : public Tokenizer {
   int32_t vocabulary_size_ = 0;
 };
 
+/// The tokenizer in a folder, or the path itself.
+std::string file_of_tokenizer(const std::string& path) {
+  namespace fs = std::filesystem;
+  if (!fs::is_directory(path)) {
+    return path;
+  }
+  for (const char* name : {"tokenizer.model", "tokenizer.json"}) {
+    if (const fs::path file = fs::path(path) / name; fs::exists(file)) {
+      return file.string();
+    }
+  }
+  throw_data_error("tokenizer '{}': the folder has neither tokenizer.model nor tokenizer.json",
+                   path);
+}
+
 }  // namespace
+
+std::vector<int32_t> Tokenizer::stop_ids() const {
+  const std::optional<int32_t> eod = eod_id();
+  return eod ? std::vector<int32_t>{*eod} : std::vector<int32_t>();
+}
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name) {
   if (name.empty()) {
     throw_config_error(
-        "the tokenizer has no name: give \"bytes\", the path of a SentencePiece model, or "
-        "\"ids:N\"");
+        "the tokenizer has no name: give \"bytes\", the path of a tokenizer.json or of a "
+        "SentencePiece model, or \"ids:N\"");
   }
   if (name == "bytes") {
     return std::make_unique<ByteTokenizer>();
@@ -100,23 +127,34 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name) {
   }
   if (!std::filesystem::exists(name)) {
     throw_data_error(
-        "tokenizer '{}': No such file; give \"bytes\", the path of a SentencePiece model, or "
-        "\"ids:N\"",
+        "tokenizer '{}': No such file; give \"bytes\", the path of a tokenizer.json or of a "
+        "SentencePiece model, or \"ids:N\"",
         name);
   }
-  return load_sentencepiece(name);
+  const std::string file = file_of_tokenizer(name);
+  return is_hugging_face_tokenizer(file) ? load_hf_tokenizer(file) : load_sentencepiece(file);
 }
 
 std::string tokenizer_identity(const Tokenizer& tokenizer) {
   if (!is_tokenizer_file(tokenizer.name())) {
     return tokenizer.name();
   }
-  return fmt::format("{} ids, XXH3 {}", tokenizer.vocabulary_size(),
-                     checksum_of(PieceFile(tokenizer.name())));
+  const bool names_end = is_hugging_face_tokenizer(tokenizer.name()) && tokenizer.eod_id();
+  return fmt::format("{} ids, XXH3 {}{}", tokenizer.vocabulary_size(),
+                     checksum_of(PieceFile(tokenizer.name())),
+                     names_end ? fmt::format(", end {}", *tokenizer.eod_id()) : "");
 }
 
 bool is_tokenizer_file(std::string_view name) {
   return name != "bytes" && !name.starts_with(kIdsPrefix);
+}
+
+bool is_hugging_face_tokenizer(std::string_view path) {
+  return path.ends_with(".json");
+}
+
+std::string describe_tokenizer_libraries() {
+  return fmt::format("{}; {}", describe_regex_library(), describe_normalizer_library());
 }
 
 }  // namespace braid

@@ -10,13 +10,19 @@
 
 namespace braid {
 
+/// Ids that a tokenizer's own template puts around every text (<|begin_of_text|> of Llama 3).
+struct TextFrame {
+  std::vector<int32_t> before;
+  std::vector<int32_t> after;
+};
+
 /// Converts text to token ids and back. Ids are 0 to vocabulary_size() - 1. Thread-safe.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  /// Ids of a text; no end-of-document id is added. Throws DataError for text that the tokenizer
-  /// does not accept.
+  /// Ids of a text, without `frame` and without an end-of-document id. Throws DataError for text
+  /// that the tokenizer does not accept.
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
   /// Text of ids. Special ids (end of document, ...) have no text. The ids may end inside a
   /// character, which a later id completes. Throws DataError for an id outside the vocabulary.
@@ -24,24 +30,41 @@ class Tokenizer {
   virtual int32_t vocabulary_size() const = 0;
   /// The id that separates documents, if there is one.
   virtual std::optional<int32_t> eod_id() const = 0;
-  /// The argument of `load_tokenizer`.
+  /// The id that begins a text, if the tokenizer has one, whether or not `frame` uses it.
+  virtual std::optional<int32_t> bos_id() const { return std::nullopt; }
+  virtual TextFrame frame() const { return {}; }
+  /// Ids after which generated text ends: end of document, and those of the model's
+  /// generation_config.json.
+  virtual std::vector<int32_t> stop_ids() const;
+  /// "bytes", "ids:N", or the path of the file.
   virtual const std::string& name() const = 0;
+  /// In a few words, for people: "SentencePiece model of 4096 pieces".
+  virtual std::string describe() const = 0;
 };
 
 /// "bytes": one id per byte, 0 to 255, and 256 for the end of a document; works for any bytes.
 /// "ids:N": no text, only the ids 0 to N - 1 of a token file that another program made; `encode`
-/// and `decode` throw ConfigError. Anything else is the path of a SentencePiece model: `encode`
-/// requires UTF-8, and end of document is the model's </s>. decode(encode(text)) is text if the
-/// model has byte fallback and identity normalisation, as models of `train_sentencepiece` have.
-/// Throws ConfigError if `name` is empty or N is not a count, DataError if the file is missing,
-/// truncated or not a model.
+/// and `decode` throw ConfigError. Anything else is a path: a tokenizer.json of Hugging Face (a
+/// name that ends with ".json"; hf_tokenizer.h), a SentencePiece model, or a folder with a
+/// tokenizer.model or else a tokenizer.json. Of a SentencePiece model, `encode` requires UTF-8, and
+/// end of document is the model's </s>; decode(encode(text)) is text if the model has byte fallback
+/// and identity normalisation, as models of `train_sentencepiece` have. Throws ConfigError if
+/// `name` is empty or N is not a count, DataError if the file is missing, truncated or not a
+/// tokenizer.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name);
 
 /// Text that differs for tokenizers with other content, wherever their files are: "bytes", "4096
-/// ids, XXH3 0123456789abcdef". Throws DataError if the file has gone.
+/// ids, XXH3 0123456789abcdef"; with the id that ends a document if another file says which. Throws
+/// DataError if the file has gone.
 std::string tokenizer_identity(const Tokenizer& tokenizer);
 
-/// Whether `load_tokenizer` reads a file of that name.
+/// Whether `load_tokenizer` reads a file or folder of that name.
 bool is_tokenizer_file(std::string_view name);
+
+/// Whether a file of that name is read as a tokenizer.json.
+bool is_hugging_face_tokenizer(std::string_view path);
+
+/// Libraries behind the tokenizers, with their versions.
+std::string describe_tokenizer_libraries();
 
 }  // namespace braid

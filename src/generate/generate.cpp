@@ -192,7 +192,8 @@ std::vector<float> Generator::next_logits(std::span<const int32_t> context) {
 }
 
 std::vector<int32_t> Generator::generate(std::vector<int32_t> context, int64_t max_tokens,
-                                         std::optional<int32_t> end, const SamplingOptions& options,
+                                         std::span<const int32_t> ends,
+                                         const SamplingOptions& options,
                                          const std::function<void(int32_t)>& on_token) {
   check(!context.empty(), "generation needs at least one token to start from");
   for (const int32_t token : context) {
@@ -204,7 +205,7 @@ std::vector<int32_t> Generator::generate(std::vector<int32_t> context, int64_t m
   for (int64_t i = 0; i < max_tokens; ++i) {
     const int32_t token = sample_token(next_logits(context), options,
                                        uniform_at(options.seed, static_cast<uint64_t>(i)));
-    if (end && token == *end) {
+    if (std::ranges::find(ends, token) != ends.end()) {
       break;
     }
     context.push_back(token);

@@ -48,11 +48,11 @@ class Generator {
             const GeneratorOptions& options);
   ~Generator();
 
-  /// Appends up to `max_tokens` tokens to `context` (at least one token), stopping before `end` if
-  /// it is drawn. `on_token` is called with each new token. Throws ConfigError if a context token
-  /// is outside the vocabulary.
+  /// Appends up to `max_tokens` tokens to `context` (at least one token), stopping before any of
+  /// `ends` that is drawn. `on_token` is called with each new token. Throws ConfigError if a
+  /// context token is outside the vocabulary.
   std::vector<int32_t> generate(std::vector<int32_t> context, int64_t max_tokens,
-                                std::optional<int32_t> end, const SamplingOptions& options,
+                                std::span<const int32_t> ends, const SamplingOptions& options,
                                 const std::function<void(int32_t)>& on_token);
 
   /// Logits [vocabulary] of the token after `context`, using its last `max_context` tokens.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "hugging_face/companions.h"
 #include "model/model_spec.h"
 
 namespace braid {
@@ -23,7 +24,9 @@ struct HfConfig {
 /// rope_type than those of ops/rope_scaling.h, quantization, ...).
 HfConfig parse_hf_config(std::string_view text, std::string_view path);
 
-/// Returns a config.json from which transformers builds the same model. `dtype`: of the tensors.
-std::string print_hf_config(const ModelSpec& model, DType dtype);
+/// Returns a config.json from which transformers builds the same model. `dtype`: of the tensors. Of
+/// `companions`, the ids that begin and end a text.
+std::string print_hf_config(const ModelSpec& model, DType dtype,
+                            const HfCompanions& companions = {});
 
 }  // namespace braid

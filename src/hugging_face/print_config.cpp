@@ -132,6 +132,14 @@ ordered_json deepseek_json(const ModelSpec& model) {
   return root;
 }
 
+/// null, an id, or a list of several.
+ordered_json ids_json(const std::vector<int32_t>& ids) {
+  if (ids.size() > 1) {
+    return ids;
+  }
+  return ids.empty() ? ordered_json(nullptr) : ordered_json(ids.front());
+}
+
 ordered_json gpt2_json(const ModelSpec& model) {
   return {{"n_embd", model.width},
           {"n_inner", model.ffn},
@@ -147,7 +155,7 @@ ordered_json gpt2_json(const ModelSpec& model) {
 
 }  // namespace
 
-std::string print_hf_config(const ModelSpec& model, DType dtype) {
+std::string print_hf_config(const ModelSpec& model, DType dtype, const HfCompanions& companions) {
   check(dtype == DType::kF32 || dtype == DType::kBF16, "no weights of dtype {}", dtype_name(dtype));
   const HfClass& names = hf_class(model);
   ordered_json root = {{"architectures", {names.architecture}}, {"model_type", names.model_type}};
@@ -159,9 +167,9 @@ std::string print_hf_config(const ModelSpec& model, DType dtype) {
   root["initializer_range"] = model.init_std;
   root["torch_dtype"] = dtype == DType::kF32 ? "float32" : "bfloat16";
   root["use_cache"] = true;
-  // The class defaults are the ids of other tokenizers.
-  root["bos_token_id"] = nullptr;
-  root["eos_token_id"] = nullptr;
+  // Also where there is none: the class defaults are the ids of other tokenizers.
+  root["bos_token_id"] = ids_json(companions.bos_ids);
+  root["eos_token_id"] = ids_json(companions.eos_ids);
   return root.dump(2) + "\n";
 }
 

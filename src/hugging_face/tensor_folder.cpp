@@ -203,13 +203,14 @@ std::string HfFolderWriter::index_json() const {
   return root.dump(2) + "\n";
 }
 
-void HfFolderWriter::finish(std::string_view config_json) {
+void HfFolderWriter::finish(std::string_view config_json, const HfCompanions& companions) {
   check(shard_ == shards_.size(), "{} of {} files of '{}' are written", shard_, shards_.size(),
         folder_);
   if (shards_.size() > 1) {
     write_file_atomically(fmt::format("{}/{}", temporary_, kIndexFile), index_json());
   }
   write_file_atomically(temporary_ + "/config.json", config_json);
+  copy_companions(companions, temporary_);
   sync_directory(temporary_);
   move_folder(temporary_, folder_);  // takes the place of an empty folder
   temporary_.clear();

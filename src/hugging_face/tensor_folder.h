@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "checkpoint/safetensors.h"
+#include "hugging_face/companions.h"
 
 namespace braid {
 
@@ -61,7 +62,8 @@ class HfFolderWriter {
   void write(std::span<const std::byte> bytes);
   /// After the bytes of each tensor.
   void end_tensor();
-  void finish(std::string_view config_json);
+  /// Writes config.json, copies the files of `companions`, and publishes the folder.
+  void finish(std::string_view config_json, const HfCompanions& companions = {});
 
   size_t num_files() const { return shards_.size(); }
   int64_t size_bytes() const { return size_bytes_; }

@@ -103,7 +103,7 @@ ExportSummary export_weights(const StateSource& state, const ParameterLayout& la
       writer.end_tensor();
     }
   }
-  writer.finish(print_hf_config(model, options.dtype));
+  writer.finish(print_hf_config(model, options.dtype, options.companions), options.companions);
   return {.num_tensors = num_tensors,
           .num_files = writer.num_files(),
           .size_bytes = writer.size_bytes()};

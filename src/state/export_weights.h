@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/dtype.h"
+#include "hugging_face/companions.h"
 #include "model/hf_tensors.h"
 #include "model/model_spec.h"
 #include "parallel/parameter_layout.h"
@@ -15,6 +16,7 @@ struct ExportOptions {
   DType dtype = DType::kF32;  ///< or bf16, rounded to nearest even
   int64_t max_shard_bytes = 5'000'000'000;
   HfExperts experts = HfExperts::kSeparate;
+  HfCompanions companions = {};  ///< max_positions is not used: it is the model's
 };
 
 struct ExportSummary {
@@ -24,10 +26,11 @@ struct ExportSummary {
 };
 
 /// Writes the weights of `state` as a Hugging Face folder: config.json and safetensors, several
-/// files with an index if the total exceeds `max_shard_bytes`. `layout` is that of the whole model.
-/// The folder appears complete or not at all. Host memory: two pieces of state_transfer.h; for
-/// GPT-2, whose matrices are transposed, two matrices if these are larger. Throws ConfigError if no
-/// Hugging Face class computes this model or `folder` exists, DataError for errors of the system.
+/// files with an index if the total exceeds `max_shard_bytes`, and the companions. `layout` is that
+/// of the whole model. The folder appears complete or not at all. Host memory: two pieces of
+/// state_transfer.h; for GPT-2, whose matrices are transposed, two matrices if these are larger.
+/// Throws ConfigError if no Hugging Face class computes this model or `folder` exists, DataError
+/// for errors of the system.
 ExportSummary export_weights(const StateSource& state, const ParameterLayout& layout,
                              const ModelSpec& model, const std::string& folder,
                              const ExportOptions& options);

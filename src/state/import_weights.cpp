@@ -9,6 +9,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/folder_lock.h"
 #include "config/reference.h"
+#include "hugging_face/companions.h"
 #include "hugging_face/model_config.h"
 #include "hugging_face/tensor_folder.h"
 #include "plan/model_setup.h"
@@ -23,10 +24,27 @@ namespace fs = std::filesystem;
 constexpr int64_t kMaxConfigBytes = int64_t{16} << 20;
 constexpr int64_t kLongestSequence = 1024;  // default context of generation
 
-std::string tokenizer_of(const std::string& hf_folder, const ModelSpec& model) {
-  const fs::path sentencepiece = fs::absolute(hf_folder) / "tokenizer.model";
-  return fs::exists(sentencepiece) ? sentencepiece.lexically_normal().string()
-                                   : fmt::format("ids:{}", model.vocabulary);
+/// The companions with config.json itself, which has more than a checkpoint records.
+HfCompanions carried_files(const std::string& hf_folder, const std::string& config,
+                           const ModelSpec& model) {
+  HfCompanions companions = find_companions(hf_folder, model.vocabulary);
+  companions.files.emplace("config.json", config);
+  return companions;
+}
+
+std::string tokenizer_of(const HfCompanions& companions, const std::string& folder,
+                         const ModelSpec& model) {
+  const std::string name = tokenizer_file(companions);
+  return name.empty() ? fmt::format("ids:{}", model.vocabulary)
+                      : (fs::absolute(folder) / name).lexically_normal().string();
+}
+
+std::vector<std::string> names_of(const HfCompanions& companions) {
+  std::vector<std::string> names;
+  for (const auto& [name, path] : companions.files) {
+    names.push_back(name);
+  }
+  return names;
 }
 
 void check_no_checkpoint(const std::string& folder) {
@@ -48,17 +66,23 @@ ImportSummary import_weights(const std::string& hf_folder, const std::string& fo
   run.model = model_keys(config.model);
   run.model.max_positions = config.model.max_positions;  // for `export`, also without a table
   run.train.sequence = std::min(config.model.max_positions, kLongestSequence);
-  run.data.tokenizer = tokenizer_of(hf_folder, config.model);
+  const HfCompanions companions = carried_files(hf_folder, path, config.model);
+  const std::string carried_folder = (fs::path(folder) / kCompanionFolder).string();
+  run.data.tokenizer = tokenizer_of(companions, carried_folder, config.model);
   make_folders(folder);
   const FolderLock lock("FOLDER", folder);
   check_no_checkpoint(folder);  // again: nobody else can write one now
+  make_folders(carried_folder);
+  copy_companions(companions, carried_folder);
   const std::string checkpoint = save_model_state(
       folder, {.model = describe_model(config.model), .config = to_toml(run)}, layout, config.model,
       std::array{whole_shard(layout, config.model, source)}, {.keep = 0});
   return {.model = config.model,
           .keys = model_keys(config.model),
           .ignored = config.ignored,
-          .checkpoint = checkpoint};
+          .checkpoint = checkpoint,
+          .tokenizer = run.data.tokenizer,
+          .carried = names_of(companions)};
 }
 
 }  // namespace braid

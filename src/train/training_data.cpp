@@ -31,9 +31,10 @@ uint64_t hash_of(const std::string& path) {
 
 /// A key that changes whenever the tokens could change: with the bytes of text and tokenizer, and
 /// the options.
-std::string content_key(const RunConfig& config) {
+std::string content_key(const RunConfig& config, const Tokenizer& tokenizer) {
+  const std::string identity = tokenizer_identity(tokenizer);
   return fmt::format("{:016x}_{:016x}_{}", hash_of(config.data.train),
-                     is_tokenizer_file(config.data.tokenizer) ? hash_of(config.data.tokenizer) : 0,
+                     stable_hash(identity.data(), identity.size()),
                      config.data.append_eod ? "eod" : "plain");
 }
 
@@ -45,18 +46,20 @@ std::string tokenized(const RunConfig& config, const Tokenizer& tokenizer,
   if (is_pair(source)) {
     return dataset_prefix(source);
   }
-  const std::string prefix = fmt::format("{}/tokens_{}", cache_folder, content_key(config));
+  const std::string prefix =
+      fmt::format("{}/tokens_{}", cache_folder, content_key(config, tokenizer));
   if (!fs::exists(prefix + ".idx")) {
     std::error_code error;
     fs::create_directories(cache_folder, error);
     if (error) {
       throw_data_error("cannot make the folder '{}': {}", cache_folder, error.message());
     }
-    const TokenizeStatistics statistics = tokenize_file(
-        tokenizer, {.input = source,
-                    .output_prefix = prefix,
-                    .append_eod = config.data.append_eod,
-                    .documents = {.text = {.document_break = DocumentBreak::kBlankLines}}});
+    TokenizeOptions options;
+    options.input = source;
+    options.output_prefix = prefix;
+    options.append_eod = config.data.append_eod;
+    options.documents.text.document_break = DocumentBreak::kBlankLines;
+    const TokenizeStatistics statistics = tokenize_file(tokenizer, options);
     message(fmt::format("data     {}: {} paragraphs, {} tokens of {}", source,
                         format_count(statistics.documents), format_count(statistics.tokens),
                         tokenizer.name()));

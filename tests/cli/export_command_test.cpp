@@ -1,4 +1,5 @@
 #include "cli/cli_fixture.h"
+#include "support/source_path.h"
 
 namespace braid {
 namespace {
@@ -46,6 +47,44 @@ TEST_F(ExportCommand, WritesExpertsInEitherForm) {
   output_of({"import", "fused", "c"});
   output_of({"export", "c", "again"});
   EXPECT_EQ(read("again/model.safetensors"), read("separate/model.safetensors"));
+}
+
+// From a run's tokenizer to a folder, through import and a run from there, to the next folder.
+TEST_F(ExportCommand, CarriesTheTokenizerAndWhatConfigSaysOfIt) {
+  write("tok/tokenizer.json",
+        read_text_file(source_path("tests/data/tokenizers/qwen/tokenizer.json"), 1 << 20));
+  write("tok/tokenizer_config.json", R"({"eos_token": "<|endoftext|>"})");
+  write("tok/generation_config.json", R"({"eos_token_id": [640, 642]})");
+  output_of(train(
+      {"logging.run_folder=first", "data.tokenizer=tok", "train.steps=1", "eval.interval=0"}));
+  EXPECT_THAT(output_of({"export", "first", "hf"}),
+              HasSubstr("\ncarried generation_config.json, tokenizer.json, "
+                        "tokenizer_config.json\n"));
+  std::string config = read("hf/config.json");
+  EXPECT_THAT(config, HasSubstr("\"eos_token_id\": 640\n"));
+  config.replace(config.find(": 640\n"), 6, ": [640, 642]\n");
+  const std::string positions = "\"max_position_embeddings\": ";
+  config.insert(config.find(positions) + positions.size(), "9");
+  write("hf/config.json", config);
+
+  EXPECT_THAT(output_of({"import", "hf", "c"}),
+              AllOf(HasSubstr("\ncarried config.json, generation_config.json, tokenizer.json, "
+                              "tokenizer_config.json\n"),
+                    HasSubstr("[data]\ntokenizer = \"" + path("c/hugging_face/tokenizer.json"))));
+  std::filesystem::remove_all(path("tok"));
+  EXPECT_THAT(output_of({"generate", "c", "--prompt", "the cat", "--tokens", "3"}),
+              StartsWith("the cat"));
+  output_of(train({"logging.run_folder=next", "data.tokenizer=c/hugging_face", "train.steps=1",
+                   "checkpoint.resume=c", "eval.interval=0"}));
+  output_of({"export", "next", "again"});
+  const std::string last = read("again/config.json");
+  EXPECT_THAT(last, AllOf(HasSubstr(positions + "932,"),
+                          HasSubstr("\"eos_token_id\": [\n    640,\n    642\n  ]")));
+  EXPECT_EQ(read("again/generation_config.json"), R"({"eos_token_id": [640, 642]})");
+  EXPECT_EQ(read("again/tokenizer.json"), read("hf/tokenizer.json"));
+  EXPECT_THAT(output_of({"inspect", "again/tokenizer.json"}),
+              AllOf(StartsWith("again/tokenizer.json: byte-level BPE of 647 ids, "),
+                    HasSubstr("normalization: NFC"), HasSubstr("640 \"<|endoftext|>\"\n")));
 }
 
 // The imported weights are where a run begins, in any layout.

@@ -252,7 +252,8 @@ INSTANTIATE_TEST_SUITE_P(
                "train.fp8_watch = 10: counts what FP8 copies lose, but train.fp8 is \"off\"; set "
                "train.fp8_watch = 0, or train.fp8 = \"block\""},
         Broken{"train.fp8=block\ntrain.fp8_watch=-1", "train.fp8_watch = -1: must be"},
-        Broken{"data.tokenizer=", "data.tokenizer = \"\": must be a SentencePiece model file"},
+        Broken{"data.tokenizer=",
+               "data.tokenizer = \"\": must be a tokenizer.json, a SentencePiece model"},
         Broken{"data.split=90,10", "data.split = \"90,10\": expected three numbers >= 0"},
         Broken{"data.split=100,0,0",
                "data.split = \"100,0,0\": eval.interval = 100 needs a validation "

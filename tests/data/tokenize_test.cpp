@@ -131,6 +131,7 @@ class FailingTokenizer final : public Tokenizer {
   int32_t vocabulary_size() const override { return 3; }
   std::optional<int32_t> eod_id() const override { return 2; }
   const std::string& name() const override { return name_; }
+  std::string describe() const override { return name_; }
 
  private:
   std::string name_ = "failing";
@@ -144,6 +145,37 @@ TEST_F(TokenizeTest, PassesOnAnErrorOfAnyThread) {
   EXPECT_EQ(folder_.num_entries(), 1);
 }
 
+/// Puts a 1 before every text, and a 2, its end of document, behind it.
+class FramingTokenizer final : public Tokenizer {
+ public:
+  std::vector<int32_t> encode(std::string_view text) const override {
+    return std::vector<int32_t>(text.size(), 7);
+  }
+  std::string decode(std::span<const int32_t>) const override { return {}; }
+  int32_t vocabulary_size() const override { return 8; }
+  std::optional<int32_t> eod_id() const override { return 2; }
+  TextFrame frame() const override { return {.before = {1}, .after = {2}}; }
+  const std::string& name() const override { return name_; }
+  std::string describe() const override { return name_; }
+
+ private:
+  std::string name_ = "framing";
+};
+
+TEST_F(TokenizeTest, PutsTheFrameAroundDocumentsAndOneEnd) {
+  tokenize_file(FramingTokenizer(), options("a.txt", "ab\n%\nc\n"));
+  EXPECT_EQ(sequences(), (Sequences{{1, 7, 7, 2}, {1, 7, 2}}));
+}
+
+TEST_F(TokenizeTest, ReplacesInvalidBytesIfAsked) {
+  TokenizeOptions with = options("a.txt", "a\xFF\n%\nb\xE2\x82\n");
+  EXPECT_THROW(tokenize_file(*bytes_, with), DataError);
+  with.documents.text.replaces_invalid = true;
+  with.append_eod = false;
+  tokenize_file(*bytes_, with);
+  EXPECT_EQ(sequences(), (Sequences{{'a', 0xEF, 0xBF, 0xBD}, {'b', 0xEF, 0xBF, 0xBD}}));
+}
+
 class NoEodTokenizer final : public Tokenizer {
  public:
   std::vector<int32_t> encode(std::string_view text) const override {
@@ -153,6 +185,7 @@ class NoEodTokenizer final : public Tokenizer {
   int32_t vocabulary_size() const override { return 70'001; }
   std::optional<int32_t> eod_id() const override { return std::nullopt; }
   const std::string& name() const override { return name_; }
+  std::string describe() const override { return name_; }
 
  private:
   std::string name_ = "no-eod";

@@ -60,5 +60,42 @@ TEST(Utf8, NamesThePositionInLongTexts) {
   EXPECT_EQ(find_invalid_utf8(std::string_view("\0\0", 2)), std::nullopt);
 }
 
+TEST(Utf8, AppendsAndTakesEveryScalarValue) {
+  for (uint32_t code = 0; code < 0x110000; ++code) {
+    std::string text;
+    append_utf8(text, code);
+    ASSERT_EQ(text, encode_utf8(code));
+    std::string_view rest = text;
+    if (code < 0xD800 || code > 0xDFFF) {
+      ASSERT_EQ(take_code_point(rest), code);
+      ASSERT_TRUE(rest.empty());
+    }
+  }
+}
+
+// Python's bytes.decode("utf-8", "replace"), with ? for U+FFFD.
+TEST(Utf8, ReplacesAsPythonDoes) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"a\xFF", "a?"},
+      {"\xE2\x82", "?"},
+      {"\xE2\x82x", "?x"},
+      {"\xF0\x9F\x98", "?"},
+      {"\xF0\x9F\x98\xF0\x9F", "??"},
+      {"\xED\xA0\x80", "???"},
+      {"\xC0\xAF", "??"},
+      {"\xE0\x80\x80", "???"},
+      {"\xF4\x90\x80\x80", "????"},
+      {"\xC3\xA9\x80", "\xC3\xA9?"},
+      {"", ""},
+  };
+  for (const auto& [text, expected] : cases) {
+    std::string replaced = replace_invalid_utf8(text);
+    for (size_t at = 0; (at = replaced.find("\xEF\xBF\xBD")) != std::string::npos;) {
+      replaced.replace(at, 3, "?");
+    }
+    EXPECT_EQ(replaced, expected);
+  }
+}
+
 }  // namespace
 }  // namespace braid

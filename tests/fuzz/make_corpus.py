@@ -64,6 +64,25 @@ def tokenizer(pieces, byte_fallback=False):
     return start + b"".join(pieces) + field(2, trainer) + field(3, field(1, b"identity"))
 
 
+def byte_level():
+    """A tokenizer.json with a token for each byte, a merge, and one of each component that braid computes."""
+    itself = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [chr(0x100 + i) for i in range(256 - len(itself))]
+    vocabulary = {token: i for i, token in enumerate([*map(chr, itself), *others, "ab"])}
+    split = {"type": "Split", "pattern": {"Regex": r" ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"}, "behavior": "Isolated", "invert": False}
+    string = {"type": "Split", "pattern": {"String": "x"}, "behavior": "Removed", "invert": False}
+    template = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}],
+                "special_tokens": {"<s>": {"id": "<s>", "ids": [257]}}}
+    return json.dumps({
+        "added_tokens": [{"id": 257, "content": "<s>", "special": True, "normalized": False, "lstrip": True, "rstrip": True}],
+        "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}]},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, string, {"type": "Digits", "individual_digits": True},
+                                                                {"type": "ByteLevel", "add_prefix_space": True, "use_regex": True}]},
+        "post_processor": {"type": "Sequence", "processors": [{"type": "ByteLevel"}, template]},
+        "decoder": {"type": "ByteLevel"},
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": ["a b"], "ignore_merges": False}}, separators=(",", ":")).encode()
+
+
 def algorithm_cache(lines):
     """A file of measured choices, with its FNV-1a checksum."""
     text = "".join(["braid algorithms 1\n", *lines])
@@ -127,6 +146,7 @@ SEEDS = {
         {"wte": ("F32", [2, 3], struct.pack("<6f", *range(6))), "norm": ("BF16", [2], b"\x80\x3f\x80\x3f")},
         {"format": "pt"}),
     "safetensors/empty_tensor": safetensors({"none": ("F32", [0, 4], b"")}),
+    "tokenizer/byte_level": byte_level(),
     "tokenizer/three_letters": tokenizer([piece(text) for text in ("\u2581", "a", "b", "\u2581a")]),
     "tokenizer/bytes": tokenizer([piece(f"<0x{byte:02X}>", 6) for byte in range(256)]),
     "tokenizer/byte_fallback": tokenizer([piece("\u2581")] + [piece(f"<0x{byte:02X}>", 6) for byte in range(256)], byte_fallback=True),

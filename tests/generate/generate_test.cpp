@@ -99,11 +99,11 @@ ModelSpec small_model(const ModelStyle& style) {
 std::vector<int32_t> generate_with(const ModelSpec& model, int64_t max_context,
                                    const std::vector<int32_t>& prompt, int64_t max_tokens,
                                    const SamplingOptions& options,
-                                   std::optional<int32_t> end = std::nullopt) {
+                                   const std::vector<int32_t>& ends = {}) {
   const ParameterLayout layout = make_parameter_layout(model_parameters(model));
   Generator generator(model, initial_state(layout, model, 3), max_context, {.threads = 1});
   std::vector<int32_t> seen;
-  auto tokens = generator.generate(prompt, max_tokens, end, options,
+  auto tokens = generator.generate(prompt, max_tokens, ends, options,
                                    [&](int32_t token) { seen.push_back(token); });
   EXPECT_EQ(tokens.size(), prompt.size() + seen.size());
   EXPECT_TRUE(std::equal(prompt.begin(), prompt.end(), tokens.begin()));
@@ -144,14 +144,16 @@ TEST(Generator, GivesTheSameTokensWithAnyProgramThatHoldsTheContext) {
   EXPECT_EQ(generate_with(model, 20, {1, 2, 3}, 12, greedy), tokens);
 }
 
-TEST(Generator, StopsBeforeTheEndToken) {
+TEST(Generator, StopsBeforeTheFirstOfItsEnds) {
   const ModelSpec model = small_model(kLlamaStyle);
   const SamplingOptions options{.temperature = 1.5, .top_k = 0, .seed = 1};
   const auto tokens = generate_with(model, 48, {1, 2, 3}, 20, options);
   const int32_t end = tokens[10];
   const auto first = std::find(tokens.begin() + 3, tokens.end(), end);
-  EXPECT_EQ(generate_with(model, 48, {1, 2, 3}, 20, options, end),
+  EXPECT_EQ(generate_with(model, 48, {1, 2, 3}, 20, options, {end}),
             std::vector<int32_t>(tokens.begin(), first));
+  EXPECT_EQ(generate_with(model, 48, {1, 2, 3}, 20, options, {end, tokens[3]}),
+            std::vector<int32_t>(tokens.begin(), tokens.begin() + 3));
 }
 
 TEST(Generator, OfNoTokensReturnsThePrompt) {
@@ -197,7 +199,7 @@ TEST(Generator, SaysThatTheModelGivesNoNumbers) {
   std::ranges::fill(elements_of(layout, "head.norm.weight", state.weights), 1e38f);
   Generator generator(model, state, 8, {.threads = 1});
   EXPECT_THAT(message_of<DataError>([&] {
-                generator.generate({1, 2}, 1, std::nullopt, {}, [](int32_t) {});
+                generator.generate({1, 2}, 1, {}, {}, [](int32_t) {});
               }),
               HasSubstr("after 2 tokens the model's logit of token "));
 }

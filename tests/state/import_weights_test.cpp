@@ -61,12 +61,20 @@ TEST_F(ImportWeights, SaysWhatItDoesNotUse) {
   EXPECT_THAT(run_import(TinyHfModel::make_gpt2()).ignored, ElementsAre("attn_pdrop = 0.1"));
 }
 
-TEST_F(ImportWeights, NamesTheTokenizerThatLiesThere) {
+TEST_F(ImportWeights, CarriesTheTokenizerThatLiesThere) {
   std::filesystem::create_directories(folder_ / "hf");
-  write_test_file(folder_ / "hf/tokenizer.model", "x");
-  const LoadedCheckpoint checkpoint(run_import(TinyHfModel::make_llama(false)).checkpoint);
-  EXPECT_EQ(parse_config(checkpoint.state().config, "state.json").data.tokenizer,
-            folder_ / "hf/tokenizer.model");
+  for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
+    write_test_file((folder_ / "hf/") + name, name);
+    const ImportSummary summary = run_import(TinyHfModel::make_llama(false));
+    const LoadedCheckpoint checkpoint(summary.checkpoint);
+    const std::string tokenizer = parse_config(checkpoint.state().config, "").data.tokenizer;
+    EXPECT_EQ(tokenizer, (folder_ / "c/hugging_face/") + name);
+    EXPECT_EQ(tokenizer, summary.tokenizer);
+    EXPECT_EQ(read_text_file(tokenizer, 100), name);
+    EXPECT_THAT(summary.carried,
+                testing::IsSupersetOf({std::string("config.json"), std::string(name)}));
+    std::filesystem::remove_all(folder_ / "c");
+  }
 }
 
 TEST_F(ImportWeights, RefusesAFolderWithCheckpoints) {
