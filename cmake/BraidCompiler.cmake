@@ -70,6 +70,11 @@ if(BRAID_SANITIZE)
   target_compile_options(braid_options INTERFACE
     -fsanitize=${BRAID_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
   target_link_options(braid_link_options INTERFACE -fsanitize=${BRAID_SANITIZE})
+  # A null pointer is no less seen by the crash that AddressSanitizer reports; checks of it, of sizes and of virtual tables at each
+  # access are a tenth of what the compiler does.
+  if(BRAID_SANITIZE MATCHES undefined)
+    target_compile_options(braid_options INTERFACE -fno-sanitize=null,object-size,vptr)
+  endif()
   # What sanitizers add hides from GCC which branches set a variable: its manual names such warnings. Other builds look.
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     target_compile_options(braid_options INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-Wno-maybe-uninitialized>)
