@@ -42,7 +42,7 @@ RunPlan plan_first_ranks(const RunSpec& run, const CostModel& simulated, Planned
     FoldedRanks folded = fold_ranks(run, options.ranks, simulated, options.num_threads);
     options.ranks = std::move(folded.planned);
     options.stand_ins = std::move(folded.stand_ins);
-    options.for_simulation = true;
+    options.for_simulation = !is_search;
   }
   return plan_run(run, options);
 }

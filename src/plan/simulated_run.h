@@ -63,7 +63,7 @@ enum class PlannedRanks : uint8_t {
                  ///< beside it: these do as much (context ranks hold two chunks of each sequence,
                  ///< so that causal attention comes out even), in tasks of the same shapes. For
                  ///< searches: programs are not verified, and memory is planned quickly
-  kEveryPlaceQuickly,  ///< as kEveryPlace, for searches
+  kEveryPlaceQuickly,  ///< as kEveryPlace, for searches; keeps buffers, for `exact_memory`
   kEveryPlaceInFull,   ///< all places, alike or not, with everything that it takes to run them
 };
 
