@@ -158,9 +158,10 @@ std::vector<StageMemory> SimulatedRun::memory_by_stage() const {
 
 RankPlan SimulatedRun::plan_with_buffers(int rank) const {
   const RankPlan& plan = plan_.ranks[rank_programs().program_of[static_cast<size_t>(rank)]];
-  return plan.no_buffers
-             ? std::move(plan_run(spec(), {.ranks = {plan.programs[kTrainProgram].rank}}).ranks[0])
-             : plan;
+  if (!plan.no_buffers) {
+    return plan;
+  }
+  return std::move(plan_run(spec(), {.ranks = {plan.programs[kTrainProgram].rank}}).ranks[0]);
 }
 
 Timeline SimulatedRun::timeline(std::span<const int> ranks) const {
