@@ -114,7 +114,7 @@ class BatchTokenizer {
 TokenizeStatistics tokenize_file(const Tokenizer& tokenizer, const TokenizeOptions& options) {
   if (options.append_eod && !tokenizer.eod_id()) {
     throw_config_error(
-        "tokenizer '{}' has no end-of-document id: data.append_eod must be false with it",
+        "tokenizer '{}' has no end-of-document id: it needs --no-eod, or data.append_eod = false",
         tokenizer.name());
   }
   if (options.threads < 1 || options.threads > 1024) {
