@@ -141,7 +141,7 @@ TEST_F(HfTokenizerFile, RefusesWhatItDoesNotCompute) {
        "adds id 650, but there are 643 ids"},
   };
   for (const auto& [patch, message] : cases) {
-    EXPECT_THAT(message_of<DataError>([&] { load_tokenizer(write(patch)); }),
+    EXPECT_THAT(message_of<DataError>([&, &patch = patch] { load_tokenizer(write(patch)); }),
                 AllOf(HasSubstr("tokenizer.json'"), HasSubstr(message)))
         << patch;
   }
