@@ -157,9 +157,7 @@ void add_tokenize_command(CLI::App& app, const Console& console) {
     } else if (arguments->tokenizer.empty()) {
       throw_config_error(
           "--tokenizer: not given; name a tokenizer.json, a SentencePiece model or \"bytes\", or "
-          "train "
-          "a model with "
-          "--train-vocabulary");
+          "train a model with --train-vocabulary");
     } else {
       tokenize(*arguments, console);
     }

@@ -297,8 +297,7 @@ void check_memory(const MemoryConfig& memory) {
 void check_data(const DataConfig& data, const EvalConfig& eval) {
   require(!data.tokenizer.empty(),
           "data.tokenizer = \"\": must be a tokenizer.json, a SentencePiece model or \"bytes\"; "
-          "set data.tokenizer "
-          "= \"bytes\"");
+          "set data.tokenizer = \"bytes\"");
   const double validation = parse_split(data.split)[1];
   require(eval.interval == 0 || validation > 0,
           "data.split = {}: eval.interval = {} needs a validation share, the second number, above "

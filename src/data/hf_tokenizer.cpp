@@ -306,15 +306,7 @@ class HfTokenizer final : public Tokenizer {
   }
 
   std::string decode(std::span<const int32_t> tokens) const override {
-    std::string text;
-    for (const int32_t token : tokens) {
-      if (token < 0 || token >= vocabulary_size()) {
-        throw_data_error("token {} is outside the vocabulary of {} of tokenizer '{}'", token,
-                         vocabulary_size(), path_);
-      }
-      text += texts_[static_cast<size_t>(token)];
-    }
-    return text;
+    return join_texts(tokens, texts_, path_);
   }
 
   int32_t vocabulary_size() const override { return static_cast<int32_t>(texts_.size()); }

@@ -128,14 +128,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
   std::string decode(std::span<const int32_t> tokens) const override {
-    std::string text;
-    for (const int32_t token : tokens) {
-      if (token < 0 || token >= vocabulary_size()) {
-        throw_data_error("token {} is outside the vocabulary of {} of tokenizer '{}'", token,
-                         vocabulary_size(), path_);
-      }
-      text += texts_[static_cast<size_t>(token)];
-    }
+    std::string text = join_texts(tokens, texts_, path_);
     if (has_dummy_prefix_ && text.starts_with(' ')) {
       text.erase(0, 1);
     }

@@ -113,6 +113,19 @@ std::vector<int32_t> Tokenizer::stop_ids() const {
   return eod ? std::vector<int32_t>{*eod} : std::vector<int32_t>();
 }
 
+std::string join_texts(std::span<const int32_t> tokens, std::span<const std::string> texts,
+                       const std::string& tokenizer) {
+  std::string joined;
+  for (const int32_t token : tokens) {
+    if (token < 0 || static_cast<size_t>(token) >= texts.size()) {
+      throw_data_error("token {} is outside the vocabulary of {} of tokenizer '{}'", token,
+                       texts.size(), tokenizer);
+    }
+    joined += texts[static_cast<size_t>(token)];
+  }
+  return joined;
+}
+
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name) {
   if (name.empty()) {
     throw_config_error(

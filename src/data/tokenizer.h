@@ -42,6 +42,11 @@ class Tokenizer {
   virtual std::string describe() const = 0;
 };
 
+/// The texts of ids, one after the other; `texts` is by id. Throws DataError for an id outside
+/// them, naming the tokenizer.
+std::string join_texts(std::span<const int32_t> tokens, std::span<const std::string> texts,
+                       const std::string& tokenizer);
+
 /// "bytes": one id per byte, 0 to 255, and 256 for the end of a document; works for any bytes.
 /// "ids:N": no text, only the ids 0 to N - 1 of a token file that another program made; `encode`
 /// and `decode` throw ConfigError. Anything else is a path: a tokenizer.json of Hugging Face (a
