@@ -23,6 +23,7 @@
 #include "ops/head_norm.h"
 #include "ops/linear.h"
 #include "ops/linear_swiglu.h"
+#include "ops/mamba2.h"
 #include "ops/mla_qkv.h"
 #include "ops/norm.h"
 #include "ops/offload.h"
@@ -76,6 +77,8 @@ constexpr std::array kOps = {
     &kAttentionStepOp,
     &kAttentionStepBackwardOp,
     &kAttentionFinishOp,
+    &kMamba2Op,
+    &kMamba2BackwardOp,
     &kPackKvOp,
     &kAssembleQkvOp,
     &kZigzagOrderOp,
@@ -222,9 +225,9 @@ const OpDefinition& find_op(CommOp op) {
 }
 
 std::string_view op_kind_name(OpKind kind) {
-  constexpr std::array<std::string_view, 9> kNames = {
-      "matrix products",    "attention", "norms",  "elementwise",  "routing",
-      "embedding and loss", "optimizer", "copies", "communication"};
+  constexpr std::array<std::string_view, 10> kNames = {
+      "matrix products", "attention",          "state space", "norms",  "elementwise",
+      "routing",         "embedding and loss", "optimizer",   "copies", "communication"};
   return kNames[static_cast<size_t>(kind)];
 }
 

@@ -28,6 +28,7 @@ inline constexpr size_t kNumOpFamilies = 6;
 enum class OpKind : uint8_t {
   kProduct,
   kAttention,  ///< all of it, including the rounding after attention over ranks
+  kStateSpace,  ///< convolution and states of a Mamba layer
   kNorm,
   kElementwise,
   kRouting,  ///< of tokens to experts
@@ -37,7 +38,7 @@ enum class OpKind : uint8_t {
   kCommunication,
 };
 
-/// "matrix products", "attention", "norms", "elementwise", "routing", "embedding and loss",
+/// "matrix products", "attention", "state space", "norms", "elementwise", "routing", "embedding and loss",
 /// "optimizer", "copies", "communication".
 std::string_view op_kind_name(OpKind kind);
 

@@ -19,6 +19,7 @@
 #include "ops/grouped_linear.h"
 #include "ops/head_norm.h"
 #include "ops/linear.h"
+#include "ops/mamba2.h"
 #include "ops/mla_qkv.h"
 #include "ops/norm.h"
 #include "ops/operand_checker.h"
@@ -59,6 +60,7 @@ class DeclaredForms {
     add_router();
     add_attention();
     add_latent_attention();
+    add_mamba();
     add_attention_steps();
     add_context_layout();
     add_activation();
@@ -469,6 +471,43 @@ class DeclaredForms {
          {"x", "y"}});
     add({{"put_columns", columns, {read(data_, {kRows, 6}), write(data_, {kRows, 15})}},
          {"dy", "dx"}});
+  }
+
+  void add_mamba() {
+    const Mamba2Attributes a{.sequence = kSequence,
+                             .heads = 4,
+                             .head_size = 3,
+                             .groups = 2,
+                             .state = 5,
+                             .chunk = 2,
+                             .norm_groups = 2};
+    const Shape rows{kRows, a.row_elems()};
+    const Shape inner{kRows, a.inner()};
+    const Shape rstd{kRows, a.norm_groups};
+    const std::vector<Shape> weights = {{a.convolved(), 4}, {a.convolved()}, {a.heads},
+                                        {a.heads},          {a.heads},       {a.inner()}};
+    std::vector<OperandSpec> operands = {read(data_, rows)};
+    for (const Shape& weight : weights) {
+      operands.push_back(read(data_, weight));
+    }
+    std::vector<OperandSpec> forward = operands;
+    forward.insert(forward.end(), {write(data_, inner), write(wide_, rstd), write(data_, inner)});
+    add({{"mamba2", to_attributes(a), forward},
+         {"zxbcdt", "conv_weight", "conv_bias", "dt_bias", "a_log", "skip", "norm_weight", "y",
+          "rstd", "v"}});
+    operands.insert(operands.end(), {read(data_, inner), read(wide_, rstd), read(data_, inner),
+                                     write(data_, rows)});
+    for (const bool accumulate : {false, true}) {
+      std::vector<OperandSpec> backward = operands;
+      for (const Shape& weight : weights) {
+        backward.push_back(grad(accumulate, weight));
+      }
+      add({{"mamba2_backward",
+            to_attributes(Mamba2BackwardAttributes{.core = a, .accumulate = accumulate}), backward},
+           {"zxbcdt", "conv_weight", "conv_bias", "dt_bias", "a_log", "skip", "norm_weight", "y",
+            "rstd", "dv", "d_zxbcdt", "d_conv_weight", "d_conv_bias", "d_dt_bias", "d_a_log",
+            "d_skip", "d_norm_weight"}});
+    }
   }
 
   void add_attention_steps() {

@@ -18,6 +18,7 @@
 #include "ops/forward_graph.h"
 #include "ops/grouped_linear.h"
 #include "ops/head_norm.h"
+#include "ops/mamba2.h"
 #include "ops/mla_qkv.h"
 #include "ops/norm.h"
 #include "ops/op.h"
@@ -114,6 +115,23 @@ ValueId through_latents(GraphBuilder& b, ValueId x) {
       "latents");
 }
 
+/// A state space whose rows have 2 heads of 4 elements: 8 columns of results.
+ValueId through_states(Forward& forward, ValueId x) {
+  const Mamba2Attributes a{
+      .sequence = kSequence, .heads = 2, .head_size = 4, .groups = 1, .state = 3, .chunk = 2};
+  const ValueId rows = linear(forward.builder(), x, forward.param("in_proj", {a.row_elems(), 12}),
+                              std::nullopt, "in_proj");
+  return mamba2(forward.builder(),
+                {.zxbcdt = rows,
+                 .conv_weight = forward.param("conv", {a.convolved(), 4}),
+                 .conv_bias = forward.param("conv_bias", {a.convolved()}),
+                 .dt_bias = forward.param("dt_bias", {2}),
+                 .a_log = forward.param("a_log", {2}),
+                 .skip = forward.param("skip", {2}),
+                 .norm_weight = forward.param("mamba_norm", {8})},
+                a, "states");
+}
+
 /// A graph with every op that models are made of: both families' blocks one after the other.
 void build_every_op(Forward& forward) {
   GraphBuilder& b = forward.builder();
@@ -135,6 +153,7 @@ void build_every_op(Forward& forward) {
   y = attention(b, y, core, "core");
   y = add(b, y, over_context_ranks(b, qkv), "attentions");
   y = add(b, y, attention(b, through_latents(b, x), core, "latent_core"), "with_latents");
+  y = add(b, y, through_states(forward, x), "with_states");
   y = linear(b, y, forward.param("proj", {12, 8}), std::nullopt, "proj");
   AddNormResult sum = add_rmsnorm(b, y, x, norm_weight("n2"), 1e-5, "norm2");
   y = swiglu(b, linear(b, sum.normed, forward.param("fc1", {16, 12}), std::nullopt, "fc1"),

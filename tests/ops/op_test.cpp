@@ -271,8 +271,9 @@ TEST(RecomputeClass, IsThatOfTheDocumentation) {
                                             "sort_rows",
                                             "permute_elems"};
   for (const OpDefinition* op : all_ops()) {
-    const Recompute expected = norms.contains(op->name)   ? Recompute::kNorms
-                               : op->name == "attention"  ? Recompute::kAttention
+    const Recompute expected = norms.contains(op->name) ? Recompute::kNorms
+                               : op->name == "attention" || op->name == "mamba2"
+                                   ? Recompute::kAttention
                                : never.contains(op->name) ? Recompute::kNone
                                                           : Recompute::kFull;
     EXPECT_EQ(op->recompute, expected) << op->name;

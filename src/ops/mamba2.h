@@ -1,0 +1,86 @@
+#pragma once
+
+#include <limits>
+
+#include "ops/graph.h"
+#include "ops/op.h"
+
+namespace braid {
+
+/// mamba2: zxbcdt [T,2I+2GS+H], conv_weight [I+2GS,K], conv_bias [I+2GS], dt_bias [H], a_log [H],
+/// skip [H], norm_weight [I] -> y [T,I], rstd f32 [T,R], v [T,I]. The part of a Mamba-2 layer
+/// between its two projections, I = H P. A row of zxbcdt holds z [I], x [I], B [GS], C [GS], dt
+/// [H]; T is a multiple of `sequence`. In each sequence, whose state begins at 0:
+///   x, B, C  a causal depthwise convolution of K taps (tap K-1 is the row's own), then SiLU
+///   dt       clamp(softplus(dt + dt_bias), dt_min, dt_max); softplus(u) = u above 20
+///   state    S_t = exp(-dt exp(a_log)) S_{t-1} + dt x_t B_t^T, [P,S] per head
+///   y_t      S_t C_t + skip x_t; head h has B and C of group h G / H
+///   v        y SiLU(z) rstd norm_weight, rstd = 1 / sqrt(mean((y SiLU(z))^2) + epsilon) over each
+///            of R runs of I/R channels, both from y as rounded to its type
+/// Arithmetic and states are f32 (f64 for f64 data). `chunk` rows are computed together; its size
+/// changes rounding only. Source: Dao and Gu, Transformers are SSMs, 2024, section 6; the layer as
+/// in the published code of Mamba-2 (norm after the gate).
+struct Mamba2Attributes {
+  int64_t sequence = 0;
+  int64_t heads = 0;        ///< H
+  int64_t head_size = 0;    ///< P
+  int64_t groups = 0;       ///< G, divides H
+  int64_t state = 0;        ///< S
+  int64_t chunk = 0;        ///< at least 1; need not divide `sequence`
+  int64_t norm_groups = 1;  ///< R, divides I
+  double dt_min = 0.0;
+  double dt_max = std::numeric_limits<double>::infinity();
+  double epsilon = 1e-5;
+
+  void fields(auto&& visit) {
+    visit("sequence", sequence);
+    visit("heads", heads);
+    visit("head_size", head_size);
+    visit("groups", groups);
+    visit("state", state);
+    visit("chunk", chunk);
+    visit("norm_groups", norm_groups);
+    visit("dt_min", dt_min);
+    visit("dt_max", dt_max);
+    visit("epsilon", epsilon);
+  }
+
+  int64_t inner() const { return heads * head_size; }                     ///< I
+  int64_t convolved() const { return inner() + 2 * groups * state; }      ///< of x, B, C
+  int64_t row_elems() const { return inner() + convolved() + heads; }     ///< of zxbcdt
+  int64_t dt_begin() const { return inner() + convolved(); }              ///< in a row of zxbcdt
+  int64_t group_of(int64_t head) const { return head * groups / heads; }  ///< of B and C
+};
+
+/// mamba2_backward: zxbcdt, conv_weight, conv_bias, dt_bias, a_log, skip, norm_weight, y, rstd, dv
+/// [T,I] -> d_zxbcdt, d_conv_weight, d_conv_bias, d_dt_bias, d_a_log, d_skip, d_norm_weight. The
+/// gradients of weights are f32 (f64 for f64 data); with `accumulate` they are added to
+/// (kReadWrite), otherwise overwritten. Convolution and states are computed again. Sums over rows
+/// and heads run in an order that depends only on attributes and shapes.
+struct Mamba2BackwardAttributes {
+  Mamba2Attributes core;
+  bool accumulate = true;
+  void fields(auto&& visit) {
+    core.fields(visit);
+    visit("accumulate", accumulate);
+  }
+};
+
+extern const OpDefinition kMamba2Op;
+extern const OpDefinition kMamba2BackwardOp;
+
+struct Mamba2Operands {
+  ValueId zxbcdt;
+  ValueId conv_weight;
+  ValueId conv_bias;
+  ValueId dt_bias;
+  ValueId a_log;
+  ValueId skip;
+  ValueId norm_weight;
+};
+
+/// Returns v.
+ValueId mamba2(GraphBuilder& builder, const Mamba2Operands& operands,
+               const Mamba2Attributes& attributes, std::string_view site);
+
+}  // namespace braid
