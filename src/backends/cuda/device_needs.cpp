@@ -6,6 +6,7 @@
 #include "backends/copy_steps.h"
 #include "backends/cuda/kernels/attention_calls.h"
 #include "backends/cuda/kernels/fused_kernels.h"
+#include "backends/cuda/kernels/mamba2_scratch.h"
 #include "backends/cuda/kernels/scaled_product.h"
 #include "backends/cuda/kernels/scratch_sizes.h"
 #include "backends/stream_scratch.h"
@@ -19,6 +20,7 @@
 #include "ops/head_norm.h"
 #include "ops/linear.h"
 #include "ops/linear_swiglu.h"
+#include "ops/mamba2.h"
 #include "ops/norm.h"
 #include "ops/op.h"
 #include "ops/optimizer.h"
@@ -158,6 +160,14 @@ size_t router_losses_bytes(const OpSpec& spec) {
   return router_losses_scratch_bytes(spec.operands[0].shape[0]);
 }
 
+size_t mamba2_bytes(const OpSpec& spec) {
+  return Mamba2Scratch(spec, attributes_of<Mamba2Attributes>(spec), false).bytes;
+}
+
+size_t mamba2_backward_bytes(const OpSpec& spec) {
+  return Mamba2Scratch(spec, attributes_of<Mamba2BackwardAttributes>(spec).core, true).bytes;
+}
+
 size_t head_norm_backward_bytes(const OpSpec& spec) {
   const int64_t rows = spec.operands[0].shape[0];
   return head_norm_partial_bytes(rows, spec.operands[1].shape[0]) +
@@ -196,6 +206,8 @@ constexpr std::array kScratch = {
     ScratchEntry{&kRmsnormBackwardOp, norm_backward_bytes<1>},
     ScratchEntry{&kLayernormBackwardOp, norm_backward_bytes<2>},
     ScratchEntry{&kHeadNormBackwardOp, head_norm_backward_bytes},
+    ScratchEntry{&kMamba2Op, mamba2_bytes},
+    ScratchEntry{&kMamba2BackwardOp, mamba2_backward_bytes},
     ScratchEntry{&kRouterLinearOp, product_bytes},
     ScratchEntry{&kRouterLinearDgradOp, router_dgrad_bytes},
     ScratchEntry{&kRouterLinearWgradOp, router_wgrad_bytes},

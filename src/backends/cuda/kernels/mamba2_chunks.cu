@@ -1,0 +1,167 @@
+#include "backends/cuda/cuda_error.h"
+#include "backends/cuda/kernels/device_vector.cuh"
+#include "backends/cuda/kernels/launch.h"
+#include "backends/cuda/kernels/mamba2_tiles.cuh"
+
+// y of a chunk, for the heads of one block; a warp has 16 rows. With M = C B^T, once for all heads:
+//   y_i = decay to i S C_i + sum over j <= i of M_ij (decay from j to i) dt_j x_j + skip x_i
+namespace braid {
+namespace {
+
+constexpr int kThreads = kSsdChunk / 16 * kWarpSize;
+constexpr int kColumnTiles = kSsdHeadSize / 8;
+constexpr int kStages = 2;
+
+template <int N>
+struct ChunksShared {
+  FactorTile<N> b;
+  FactorTile<N> c;
+  HeadTile x[kStages];
+  StateTile<N> states[kStages];
+  StepTile steps[kStages];
+  HeadTile y;
+};
+
+template <int N>
+__device__ void start_head(const Mamba2Args& args, ChunksShared<N>& shared, const ChunkRows& rows,
+                           int head, int stage) {
+  const Mamba2Sizes& s = args.sizes;
+  shared.x[stage].template start_load<kThreads>(
+      args.xbc + rows.begin * s.convolved() + head * s.head_size, s.convolved(), rows.count,
+      s.head_size);
+  shared.states[stage].template start_load<kThreads>(
+      args.states + (int64_t{blockIdx.x} * s.heads + head) * s.state_elems(), s.state, s.head_size,
+      s.state);
+  shared.steps[stage].start_load(args, rows, head);
+}
+
+/// M [16, 64] of the warp's rows; only columns up to its last row.
+template <int N>
+__device__ void multiply_factors(SumTile (&products)[kSsdChunk / 8], ChunksShared<N>& shared,
+                                 int row) {
+#pragma unroll
+  for (int depth = 0; depth < N; depth += 16) {
+    LeftTile left;
+    load_left(left, shared.c.at(row, depth), FactorTile<N>::kStride);
+#pragma unroll
+    for (int j = 0; j < kSsdChunk; j += 16) {
+      if (j <= row) {
+        add_products(products[j / 8], products[j / 8 + 1], left,
+                     load_right(shared.b.at(j, depth), FactorTile<N>::kStride));
+      }
+    }
+  }
+}
+
+/// The weights of 16 rows j in the sums of y.
+__device__ inline void weigh_products(LeftTile& left, const SumTile (&products)[kSsdChunk / 8],
+                                      const StepTile& steps, int row, int begin) {
+  SumTile weights[2];
+#pragma unroll
+  for (int tile = 0; tile < 2; ++tile) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int j = begin + 8 * tile + sum_column() + i % 2;
+      weights[tile][i] =
+          products[begin / 8 + tile][i] * steps.between(j, row + sum_row(i / 2)) * steps.dt[j];
+    }
+  }
+  to_left(left, weights[0], weights[1]);
+}
+
+template <int N>
+__device__ void compute_head(ChunksShared<N>& shared, const SumTile (&products)[kSsdChunk / 8],
+                             int row, int stage, float skip) {
+  const StepTile& steps = shared.steps[stage];
+  SumTile y[kColumnTiles] = {};
+#pragma unroll
+  for (int depth = 0; depth < N; depth += 16) {
+    LeftTile left;
+    load_left(left, shared.c.at(row, depth), FactorTile<N>::kStride);
+#pragma unroll
+    for (int p = 0; p < kSsdHeadSize; p += 16) {
+      add_products(y[p / 8], y[p / 8 + 1], left,
+                   load_right(shared.states[stage].at(p, depth), StateTile<N>::kStride));
+    }
+  }
+  const float decays[2] = {steps.from_begin(row + sum_row(0)), steps.from_begin(row + sum_row(1))};
+#pragma unroll
+  for (int tile = 0; tile < kColumnTiles; ++tile) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      y[tile][i] *= decays[i / 2];
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < kSsdChunk; j += 16) {
+    if (j <= row) {
+      LeftTile left;
+      weigh_products(left, products, steps, row, j);
+#pragma unroll
+      for (int p = 0; p < kSsdHeadSize; p += 16) {
+        add_products(y[p / 8], y[p / 8 + 1], left,
+                     load_right_transposed(shared.x[stage].at(j, p), HeadTile::kStride));
+      }
+    }
+  }
+#pragma unroll
+  for (int tile = 0; tile < kColumnTiles; ++tile) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int i = row + sum_row(half);
+      const int p = 8 * tile + sum_column();
+      const float2 x = load_pair(shared.x[stage].at(i, p));
+      *reinterpret_cast<uint32_t*>(shared.y.at(i, p)) =
+          pack_bf16(y[tile][2 * half] + skip * x.x, y[tile][2 * half + 1] + skip * x.y);
+    }
+  }
+}
+
+template <int N>
+__global__ void __launch_bounds__(kThreads)
+    chunks_kernel(const __grid_constant__ Mamba2Args args, bool y_is_aligned) {
+  extern __shared__ __align__(128) std::byte memory[];
+  auto& shared = *reinterpret_cast<ChunksShared<N>*>(memory);
+  const Mamba2Sizes& s = args.sizes;
+  const ChunkRows rows(s, static_cast<int>(blockIdx.x));
+  const BlockHeads heads(s);
+  const Mamba2Data* const factors =
+      args.xbc + rows.begin * s.convolved() + factor_column(s, heads.group);
+  shared.b.template start_load<kThreads>(factors, s.convolved(), rows.count, s.state);
+  shared.c.template start_load<kThreads>(factors + s.factor(), s.convolved(), rows.count, s.state);
+  start_head<N>(args, shared, rows, heads.first, 0);
+  ptx::end_copy_group();
+  const int row = static_cast<int>(threadIdx.x) / kWarpSize * 16;
+  SumTile products[kSsdChunk / 8] = {};
+  for (int h = 0; h < heads.count; ++h) {
+    const int head = heads.first + h;
+    if (h + 1 < heads.count) {
+      start_head<N>(args, shared, rows, head + 1, (h + 1) % kStages);
+    }
+    ptx::end_copy_group();
+    ptx::wait_for_copies<1>();
+    __syncthreads();
+    if (h == 0) {
+      multiply_factors<N>(products, shared, row);
+    }
+    compute_head<N>(shared, products, row, h % kStages, widen(args.skip[head]));
+    save_rows(args.y + rows.begin * s.inner() + head * s.head_size, s.inner(), shared.y, row,
+              rows.count, s.head_size, y_is_aligned);
+    __syncthreads();
+  }
+}
+
+}  // namespace
+
+void launch_mamba2_chunks(const Mamba2Args& args, cudaStream_t stream) {
+  const Mamba2Sizes& s = args.sizes;
+  dispatch_state(s, [&]<int N>() {
+    const auto kernel = chunks_kernel<N>;
+    allow_shared<ChunksShared<N>>(kernel);
+    kernel<<<dim3(static_cast<unsigned>(s.chunks()), static_cast<unsigned>(s.groups * s.parts())),
+             kThreads, sizeof(ChunksShared<N>), stream>>>(args, all_aligned(16, {args.y}));
+  });
+  BRAID_CUDA_CHECK(cudaGetLastError());
+}
+
+}  // namespace braid

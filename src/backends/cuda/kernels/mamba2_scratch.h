@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ir/op_spec.h"
+#include "ops/mamba2.h"
+
+/// Limits of the CUDA kernels of mamba2 and mamba2_backward, and the memory between them.
+/// Independent of CUDA, so that memory can be counted without a device.
+namespace braid {
+
+inline constexpr int kSsdChunk = 64;     ///< rows that are computed together
+inline constexpr int kSsdHeads = 16;     ///< heads of a block of threads, at most
+inline constexpr int kSsdHeadSize = 64;  ///< elements of a head, at most
+inline constexpr int kSsdState = 128;    ///< of the state per element of a head, at most
+inline constexpr int kConvRows = 64;     ///< rows of a thread of the convolution
+/// Channels that are normalised together, at most: 512 threads with 4 vectors of 8.
+inline constexpr int64_t kMaxMamba2NormWidth = 16384;
+
+/// Throws InternalError naming what the kernels do not have.
+void check_mamba2_limits(const OpSpec& spec, const Mamba2Attributes& attributes);
+
+/// Blocks of rows in the convolution, and in the gated norm's backward.
+int64_t mamba2_conv_tiles(int64_t tokens, int64_t sequence);
+int64_t mamba2_norm_blocks(int64_t tokens);
+
+/// Where each buffer of Mamba2Args (kernels/mamba2.cuh) begins.
+struct Mamba2Scratch {
+  size_t dt = 0;
+  size_t decay = 0;
+  size_t xbc = 0;
+  size_t states = 0;
+  // Of the backward.
+  size_t dy = 0;
+  size_t dx = 0;
+  size_t d_states = 0;
+  size_t d_factors = 0;
+  size_t d_decay = 0;
+  size_t d_dt = 0;
+  size_t dy_x = 0;
+  size_t partials = 0;
+
+  size_t bytes = 0;
+
+  Mamba2Scratch(const OpSpec& spec, const Mamba2Attributes& attributes, bool backward);
+};
+
+}  // namespace braid

@@ -1,0 +1,138 @@
+#pragma once
+
+#include "backends/cuda/cuda_error.h"
+#include "backends/cuda/kernels/device_vector.cuh"
+#include "backends/cuda/kernels/mamba2.cuh"
+#include "backends/cuda/kernels/warp_tiles.cuh"
+
+// What the kernels over chunks share: tiles of a chunk in shared memory. Heads have up to
+// kSsdHeadSize elements and states up to N; what is missing of either is 0.
+namespace braid {
+
+/// [rows, columns] with padding between rows.
+template <int kRows, int kColumns>
+struct SharedTile {
+  static constexpr int kStride = kColumns + kRowPadding;
+  Mamba2Data elems[kRows * kStride];
+
+  __device__ Mamba2Data* at(int row, int column) { return elems + row * kStride + column; }
+
+  /// Starts copies of [rows, columns], by all kThreads threads; the other elements are 0.
+  template <int kThreads>
+  __device__ void start_load(const Mamba2Data* from, int64_t stride, int rows, int columns) {
+    constexpr int kVector = 8;
+    constexpr int kVectors = kColumns / kVector;
+    for (int i = static_cast<int>(threadIdx.x); i < kRows * kVectors; i += kThreads) {
+      const int row = i / kVectors;
+      const int column = i % kVectors * kVector;
+      const bool exists = row < rows && column < columns;
+      ptx::copy_16_async(at(row, column), exists ? from + row * stride + column : from, exists);
+    }
+  }
+};
+
+/// The rows of x, or of its gradient, of one head in one chunk.
+using HeadTile = SharedTile<kSsdChunk, kSsdHeadSize>;
+/// B or C of a group in one chunk.
+template <int N>
+using FactorTile = SharedTile<kSsdChunk, N>;
+/// The state of a head, or its gradient.
+template <int N>
+using StateTile = SharedTile<kSsdHeadSize, N>;
+
+/// dt and the decay since the begin of a chunk, of one head.
+struct StepTile {
+  float dt[kSsdChunk];
+  float decay[kSsdChunk];
+
+  __device__ void start_load(const Mamba2Args& args, const ChunkRows& rows, int head) {
+    constexpr int kVector = 4;
+    const int thread = static_cast<int>(threadIdx.x);
+    const int64_t from = head * args.sizes.padded_rows() + rows.padded;
+    if (thread < 2 * kSsdChunk / kVector) {
+      const int at = thread % (kSsdChunk / kVector) * kVector;
+      const bool first = thread < kSsdChunk / kVector;
+      ptx::copy_16_async((first ? dt : decay) + at, (first ? args.dt : args.decay) + from + at,
+                         true);
+    }
+  }
+  /// log2 of the decay over the whole chunk.
+  __device__ float whole() const { return decay[kSsdChunk - 1]; }
+  /// Of the state, from after row j to the end of the chunk.
+  __device__ float to_end(int j) const { return ptx::exp2_approx(whole() - decay[j]); }
+  __device__ float from_begin(int i) const { return ptx::exp2_approx(decay[i]); }
+  /// From after row j to row i. The exponent is positive, and the result infinite, for i < j.
+  __device__ float between(int j, int i) const {
+    return i >= j ? ptx::exp2_approx(decay[i] - decay[j]) : 0.0f;
+  }
+};
+
+/// B of a group in a row of xbc; C follows that of the last group.
+__device__ inline int factor_column(const Mamba2Sizes& s, int group) {
+  return s.inner() + group * s.state;
+}
+
+/// The heads of one block of a kernel over all chunks; blockIdx.y counts the parts of all groups.
+struct BlockHeads {
+  int group;
+  int part;
+  int first;
+  int count;
+
+  __device__ explicit BlockHeads(const Mamba2Sizes& s)
+      : group(static_cast<int>(blockIdx.y) / s.parts()),
+        part(static_cast<int>(blockIdx.y) % s.parts()) {
+    const int begin = part * s.heads_per_part();
+    first = group * s.heads_per_group() + begin;
+    count = min(s.heads_per_part(), s.heads_per_group() - begin);
+  }
+};
+
+/// Scales rows of a factor of bf16.
+__device__ inline void scale_rows(LeftTile& tile, float first, float second) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 pair = unpack_bf16(tile[i]);
+    const float scale = i % 2 == 0 ? first : second;
+    tile[i] = pack_bf16(pair.x * scale, pair.y * scale);
+  }
+}
+
+/// Writes 16 rows of a tile, which this warp filled.
+__device__ inline void save_rows(Mamba2Data* to, int64_t stride, HeadTile& tile, int row, int count,
+                                 int columns, bool aligned) {
+  constexpr int kVector = 8;
+  constexpr int kVectors = kSsdHeadSize / kVector;
+  __syncwarp();
+  for (int i = lane_index(); i < 16 * kVectors; i += kWarpSize) {
+    const int r = row + i / kVectors;
+    const int column = i % kVectors * kVector;
+    if (r < count && column < columns) {
+      const auto vector = load_vector<kVector, true>(tile.at(r, column), kVector);
+      if (aligned) {
+        store_vector<true>(to + r * stride + column, vector, kVector);
+      } else {
+        store_vector<false>(to + r * stride + column, vector, kVector);
+      }
+    }
+  }
+  __syncwarp();
+}
+
+/// A block that has all its shared memory at once.
+template <class Shared, class Kernel>
+void allow_shared(Kernel* kernel) {
+  BRAID_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                        static_cast<int>(sizeof(Shared))));
+}
+
+/// Calls launch.template operator()<N>() for the tile that holds states of this size.
+void dispatch_state(const Mamba2Sizes& sizes, const auto& launch) {
+  if (sizes.state <= 64) {
+    launch.template operator()<64>();
+  } else {
+    launch.template operator()<128>();
+  }
+}
+
+}  // namespace braid
