@@ -492,9 +492,10 @@ class DeclaredForms {
     }
     std::vector<OperandSpec> forward = operands;
     forward.insert(forward.end(), {write(data_, inner), write(wide_, rstd), write(data_, inner)});
-    add({{"mamba2", to_attributes(a), forward},
-         {"zxbcdt", "conv_weight", "conv_bias", "dt_bias", "a_log", "skip", "norm_weight", "y",
-          "rstd", "v"}});
+    add({.spec = {"mamba2", to_attributes(a), forward},
+         .names = {"zxbcdt", "conv_weight", "conv_bias", "dt_bias", "a_log", "skip", "norm_weight",
+                   "y", "rstd", "v"},
+         .free_sizes = {{1, 1}}});
     operands.insert(operands.end(), {read(data_, inner), read(wide_, rstd), read(data_, inner),
                                      write(data_, rows)});
     for (const bool accumulate : {false, true}) {

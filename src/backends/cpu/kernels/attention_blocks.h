@@ -30,24 +30,6 @@ struct Head {
   Head from_row(int64_t index) const { return {row(index), stride}; }
 };
 
-/// Allocates arrays from a worker's scratch; without memory it only counts the bytes.
-class ScratchCursor {
- public:
-  explicit ScratchCursor(std::byte* base) : base_(base) {}
-
-  template <class W>
-  W* take(int64_t elems) {
-    const size_t at = bytes_;
-    bytes_ += align_scratch(static_cast<size_t>(elems) * sizeof(W));
-    return base_ == nullptr ? nullptr : reinterpret_cast<W*>(base_ + at);
-  }
-  size_t bytes() const { return bytes_; }
-
- private:
-  std::byte* base_;
-  size_t bytes_ = 0;
-};
-
 /// Whether T is narrower than the type of computation.
 template <class T>
 constexpr bool kIsNarrow = !std::is_same_v<T, Wide<T>>;

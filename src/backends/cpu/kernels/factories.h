@@ -86,6 +86,9 @@ CpuKernel make_balance_update(const OpSpec& spec, int num_workers);
 
 CpuKernel make_rope(const OpSpec& spec, int num_workers);
 
+CpuKernel make_mamba2(const OpSpec& spec, int num_workers);
+CpuKernel make_mamba2_backward(const OpSpec& spec, int num_workers);
+
 CpuKernel make_mla_qkv(const OpSpec& spec, int num_workers);
 CpuKernel make_mla_qkv_backward(const OpSpec& spec, int num_workers);
 CpuKernel make_take_columns(const OpSpec& spec, int num_workers);

@@ -82,6 +82,8 @@ constexpr std::array kKernels = {
     KernelEntry{"adamw", make_adamw},
     KernelEntry{"balance_update", make_balance_update},
     KernelEntry{"rope", make_rope},
+    KernelEntry{"mamba2", make_mamba2},
+    KernelEntry{"mamba2_backward", make_mamba2_backward},
     KernelEntry{"mla_qkv", make_mla_qkv},
     KernelEntry{"mla_qkv_backward", make_mla_qkv_backward},
     KernelEntry{"take_columns", make_take_columns},

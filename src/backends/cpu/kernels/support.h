@@ -67,4 +67,22 @@ inline size_t align_scratch(size_t bytes) {
   return (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
 }
 
+/// Allocates arrays from scratch; without memory it only counts the bytes.
+class ScratchCursor {
+ public:
+  explicit ScratchCursor(std::byte* base) : base_(base) {}
+
+  template <class W>
+  W* take(int64_t elems) {
+    const size_t at = bytes_;
+    bytes_ += align_scratch(static_cast<size_t>(elems) * sizeof(W));
+    return base_ == nullptr ? nullptr : reinterpret_cast<W*>(base_ + at);
+  }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* base_;
+  size_t bytes_ = 0;
+};
+
 }  // namespace braid

@@ -1,0 +1,188 @@
+// The state space in chunks (Dao and Gu, Transformers are SSMs, 2024, section 6), one head of one
+// sequence at a time: products of the rows of a chunk, and the state that earlier chunks left.
+#include "backends/cpu/kernels/factories.h"
+#include "backends/cpu/kernels/mamba2_parts.h"
+#include "ops/attributes.h"
+
+namespace braid {
+namespace {
+
+using namespace mamba;
+
+/// Scratch of one worker, for one head.
+template <class W>
+struct HeadScratch {
+  ChunkSteps<W> steps;
+  W* scores;  // [chunk, chunk]
+  W* out;     // [chunk, head_size]
+  W* scaled;  // [chunk, head_size]
+  W* state;   // [head_size, state]
+
+  HeadScratch(const Sizes& sizes, ScratchCursor& cursor)
+      : steps(sizes, cursor),
+        scores(cursor.take<W>(sizes.chunk() * sizes.chunk())),
+        out(cursor.take<W>(sizes.chunk() * sizes.a.head_size)),
+        scaled(cursor.take<W>(sizes.chunk() * sizes.a.head_size)),
+        state(cursor.take<W>(sizes.state_elems())) {}
+};
+
+template <class W>
+size_t head_scratch_bytes(const Sizes& sizes) {
+  ScratchCursor cursor(nullptr);
+  HeadScratch<W>(sizes, cursor);
+  return cursor.bytes();
+}
+
+/// out = exp(l_i) S C_i, what earlier chunks add to the results.
+template <class W>
+void read_state(const Sizes& sizes, const HeadChunk<W>& chunk, const HeadScratch<W>& scratch) {
+  const int64_t size = sizes.a.head_size;
+  gemm_on_this_thread<W>({.transpose_b = true,
+                          .m = chunk.rows,
+                          .n = size,
+                          .k = sizes.a.state,
+                          .a = chunk.c,
+                          .lda = chunk.stride,
+                          .b = scratch.state,
+                          .ldb = sizes.a.state,
+                          .c = scratch.out,
+                          .ldc = size});
+  for (int64_t i = 0; i < chunk.rows; ++i) {
+    for (int64_t p = 0; p < size; ++p) {
+      scratch.out[i * size + p] *= scratch.steps.from_begin[i];
+    }
+  }
+}
+
+/// out (+)= sum over j <= i of (C_i B_j) exp(l_i - l_j) dt_j x_j.
+template <class W>
+void read_rows(const Sizes& sizes, const HeadChunk<W>& chunk, bool has_state,
+               const HeadScratch<W>& scratch) {
+  multiply_rows(sizes, chunk, sizes.a.state, chunk.c, chunk.stride, chunk.b, scratch.scores);
+  for (int64_t i = 0; i < chunk.rows; ++i) {
+    W* const row = scratch.scores + i * sizes.chunk();
+    decay_row(scratch.steps, i, row);
+    std::fill(row + i + 1, row + chunk.rows, W(0));
+  }
+  gemm_on_this_thread<W>({.m = chunk.rows,
+                          .n = sizes.a.head_size,
+                          .k = chunk.rows,
+                          .a = scratch.scores,
+                          .lda = sizes.chunk(),
+                          .b = chunk.x,
+                          .ldb = chunk.stride,
+                          .c = scratch.out,
+                          .ldc = sizes.a.head_size,
+                          .beta = has_state ? 1.0 : 0.0});
+}
+
+/// y of one head in all rows of a sequence that begins with `first_row`.
+template <class T, class W = Wide<T>>
+void run_head(const Sizes& sizes, const Inputs<T>& inputs, const W* xbc, int64_t first_row,
+              int64_t head, const HeadScratch<W>& scratch, T* y) {
+  const Mamba2Attributes& a = sizes.a;
+  const HeadWeights<W> weights(inputs, head);
+  for (int64_t index = 0; index < sizes.chunks(); ++index) {
+    const int64_t begin = first_row + index * sizes.chunk();
+    const auto chunk = head_chunk(sizes, xbc, begin, sizes.chunk_rows(index), head);
+    const bool has_state = index > 0;
+    scratch.steps.set(sizes, weights, inputs.zxbcdt + begin * a.row_elems() + a.dt_begin() + head,
+                      chunk.rows);
+    if (has_state) {
+      read_state(sizes, chunk, scratch);
+    }
+    read_rows(sizes, chunk, has_state, scratch);
+    for (int64_t i = 0; i < chunk.rows; ++i) {
+      T* const to = y + (begin + i) * a.inner() + head * a.head_size;
+      for (int64_t p = 0; p < a.head_size; ++p) {
+        store(to, p,
+              scratch.out[i * a.head_size + p] + weights.skip * chunk.x[i * chunk.stride + p]);
+      }
+    }
+    advance_state(sizes, chunk, scratch.steps, has_state, scratch.scaled, scratch.state);
+  }
+}
+
+/// rstd and v of one row.
+template <class T, class W = Wide<T>>
+void norm_row(const Mamba2Attributes& a, const T* y, const T* z, const T* weight, W* rstd, T* v) {
+  const int64_t size = a.inner() / a.norm_groups;
+  for (int64_t group = 0; group < a.norm_groups; ++group) {
+    const int64_t begin = group * size;
+    W squares = 0;
+#pragma omp simd reduction(+ : squares)
+    for (int64_t c = begin; c < begin + size; ++c) {
+      const W gate = static_cast<W>(z[c]);
+      const W gated = static_cast<W>(y[c]) * gate * vector_math::sigmoid(gate);
+      squares += gated * gated;
+    }
+    rstd[group] = W(1) / std::sqrt(squares / static_cast<W>(size) + static_cast<W>(a.epsilon));
+#pragma omp simd
+    for (int64_t c = begin; c < begin + size; ++c) {
+      const W gate = static_cast<W>(z[c]);
+      const W gated = static_cast<W>(y[c]) * gate * vector_math::sigmoid(gate);
+      store(v, c, gated * rstd[group] * static_cast<W>(weight[c]));
+    }
+  }
+}
+
+template <class T>
+struct Forward {
+  using W = Wide<T>;
+  Taps<W> taps;
+  W* xbc;  // [rows, convolved]
+  size_t shared_bytes;
+  size_t head_bytes;
+
+  Forward(const Sizes& sizes, std::byte* base) : Forward(sizes, ScratchCursor(base)) {}
+
+ private:
+  Forward(const Sizes& sizes, ScratchCursor cursor)
+      : taps(sizes, cursor),
+        xbc(cursor.take<W>(sizes.rows * sizes.a.convolved())),
+        shared_bytes(cursor.bytes()),
+        head_bytes(head_scratch_bytes<W>(sizes)) {}
+};
+
+template <class T>
+void run_forward(const Sizes& sizes, const KernelArgs& args) {
+  using W = Wide<T>;
+  const Mamba2Attributes& a = sizes.a;
+  const Inputs<T> inputs(args);
+  const Forward<T> scratch(sizes, args.scratch.data());
+  T* const y = args.data<T>(7);
+  W* const rstd = args.data<W>(8);
+  T* const v = args.data<T>(9);
+  scratch.taps.load(sizes, inputs);
+  convolve(args.workers, sizes, inputs.zxbcdt, scratch.taps, scratch.xbc);
+  run_pieces(args.workers, sizes.sequences() * a.heads, 1,
+             [&](int worker, int64_t at, int64_t end) {
+               ScratchCursor cursor(args.scratch.data() + scratch.shared_bytes +
+                                    static_cast<size_t>(worker) * scratch.head_bytes);
+               const HeadScratch<W> head_scratch(sizes, cursor);
+               for (; at < end; ++at) {
+                 run_head(sizes, inputs, scratch.xbc, at / a.heads * a.sequence, at % a.heads,
+                          head_scratch, y);
+               }
+             });
+  run_pieces(args.workers, sizes.rows, row_grain(a.inner()), [&](int, int64_t row, int64_t end) {
+    for (; row < end; ++row) {
+      norm_row(a, y + row * a.inner(), inputs.zxbcdt + row * a.row_elems(), inputs.norm_weight,
+               rstd + row * a.norm_groups, v + row * a.inner());
+    }
+  });
+}
+
+}  // namespace
+
+CpuKernel make_mamba2(const OpSpec& spec, int num_workers) {
+  const Sizes sizes(spec, attributes_of<Mamba2Attributes>(spec));
+  return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
+    const Forward<T> scratch(sizes, nullptr);
+    return {.run = [sizes](const KernelArgs& args) { run_forward<T>(sizes, args); },
+            .scratch_bytes =
+                scratch.shared_bytes + static_cast<size_t>(num_workers) * scratch.head_bytes};
+  });
+}
+
+}  // namespace braid

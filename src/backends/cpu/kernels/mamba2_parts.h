@@ -1,0 +1,251 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "backends/cpu/kernels/gemm.h"
+#include "backends/cpu/kernels/support.h"
+#include "backends/cpu/kernels/vector_math.h"
+#include "ops/mamba2.h"
+
+/// Shared parts of the Mamba-2 kernels: the convolution in front of the state space, and the state
+/// of one head from chunk to chunk. W is the type of computation.
+///
+/// In a chunk with rows 0 to q - 1 and incoming state S, a head has l_i = sum of dt A over rows 0
+/// to i. All factors are exponentials of l_i - l_j with i >= j, which is at most 0, so nothing
+/// overflows and no long decay becomes NaN.
+namespace braid::mamba {
+
+/// Operands that both ops read.
+template <class T>
+struct Inputs {
+  const T* zxbcdt = nullptr;       // [rows, row_elems]
+  const T* conv_weight = nullptr;  // [convolved, taps]
+  const T* conv_bias = nullptr;    // [convolved]
+  const T* dt_bias = nullptr;      // [heads], like the next two
+  const T* a_log = nullptr;
+  const T* skip = nullptr;
+  const T* norm_weight = nullptr;  // [inner]
+
+  explicit Inputs(const KernelArgs& args)
+      : zxbcdt(args.data<const T>(0)),
+        conv_weight(args.data<const T>(1)),
+        conv_bias(args.data<const T>(2)),
+        dt_bias(args.data<const T>(3)),
+        a_log(args.data<const T>(4)),
+        skip(args.data<const T>(5)),
+        norm_weight(args.data<const T>(6)) {}
+};
+
+struct Sizes {
+  Mamba2Attributes a;
+  int64_t rows = 0;
+  int64_t taps = 0;
+
+  Sizes(const OpSpec& spec, const Mamba2Attributes& attributes)
+      : a(attributes), rows(spec.operands[0].shape[0]), taps(spec.operands[1].shape[1]) {}
+
+  int64_t sequences() const { return rows / a.sequence; }
+  int64_t chunk() const { return std::min(a.chunk, a.sequence); }
+  int64_t chunks() const { return (a.sequence + chunk() - 1) / chunk(); }
+  int64_t chunk_rows(int64_t index) const {
+    return std::min(chunk(), a.sequence - index * chunk());
+  }
+  int64_t state_elems() const { return a.head_size * a.state; }
+};
+
+/// The weights of the convolution, tap by tap, so that loops run over channels.
+template <class W>
+struct Taps {
+  W* weights = nullptr;  // [taps, convolved]
+  W* bias = nullptr;     // [convolved]
+
+  Taps(const Sizes& sizes, ScratchCursor& cursor)
+      : weights(cursor.take<W>(sizes.taps * sizes.a.convolved())),
+        bias(cursor.take<W>(sizes.a.convolved())) {}
+
+  template <class T>
+  void load(const Sizes& sizes, const Inputs<T>& inputs) const {
+    const int64_t width = sizes.a.convolved();
+    for (int64_t c = 0; c < width; ++c) {
+      bias[c] = static_cast<W>(inputs.conv_bias[c]);
+      for (int64_t tap = 0; tap < sizes.taps; ++tap) {
+        weights[tap * width + c] = static_cast<W>(inputs.conv_weight[c * sizes.taps + tap]);
+      }
+    }
+  }
+};
+
+/// out [convolved] = convolution of x, B and C at `row`, before SiLU.
+template <class T, class W = Wide<T>>
+void convolve_row(const Sizes& sizes, const T* zxbcdt, const Taps<W>& taps, int64_t row, W* out) {
+  const int64_t width = sizes.a.convolved();
+  const int64_t place = row % sizes.a.sequence;
+  std::copy_n(taps.bias, width, out);
+  for (int64_t tap = std::max<int64_t>(0, sizes.taps - 1 - place); tap < sizes.taps; ++tap) {
+    const T* const in =
+        zxbcdt + (row + tap - sizes.taps + 1) * sizes.a.row_elems() + sizes.a.inner();
+    const W* const weight = taps.weights + tap * width;
+#pragma omp simd
+    for (int64_t c = 0; c < width; ++c) {
+      out[c] += weight[c] * static_cast<W>(in[c]);
+    }
+  }
+}
+
+/// xbc [rows, convolved] = SiLU of the convolution of all rows.
+template <class T, class W = Wide<T>>
+void convolve(WorkerPool& workers, const Sizes& sizes, const T* zxbcdt, const Taps<W>& taps,
+              W* xbc) {
+  const int64_t width = sizes.a.convolved();
+  run_pieces(workers, sizes.rows, row_grain(width), [&](int, int64_t row, int64_t end) {
+    for (; row < end; ++row) {
+      W* const out = xbc + row * width;
+      convolve_row(sizes, zxbcdt, taps, row, out);
+#pragma omp simd
+      for (int64_t c = 0; c < width; ++c) {
+        out[c] *= vector_math::sigmoid(out[c]);
+      }
+    }
+  });
+}
+
+template <class W>
+W softplus(W x) {
+  return x > W(20) ? x : std::log1p(std::exp(x));
+}
+
+/// What a head multiplies with.
+template <class W>
+struct HeadWeights {
+  W dt_bias, a, skip;
+
+  template <class T>
+  HeadWeights(const Inputs<T>& inputs, int64_t head)
+      : dt_bias(static_cast<W>(inputs.dt_bias[head])),
+        a(-std::exp(static_cast<W>(inputs.a_log[head]))),
+        skip(static_cast<W>(inputs.skip[head])) {}
+};
+
+/// One head in one chunk: its rows of x, B and C after the convolution, which are `stride` elements
+/// apart.
+template <class W>
+struct HeadChunk {
+  const W* x = nullptr;  // [rows, head_size]
+  const W* b = nullptr;  // [rows, state]
+  const W* c = nullptr;  // [rows, state]
+  int64_t stride = 0;
+  int64_t rows = 0;
+};
+
+template <class W>
+HeadChunk<W> head_chunk(const Sizes& sizes, const W* xbc, int64_t first_row, int64_t rows,
+                        int64_t head) {
+  const Mamba2Attributes& a = sizes.a;
+  const W* const row = xbc + first_row * a.convolved();
+  const W* const b = row + a.inner() + a.group_of(head) * a.state;
+  return {.x = row + head * a.head_size,
+          .b = b,
+          .c = b + a.groups * a.state,
+          .stride = a.convolved(),
+          .rows = rows};
+}
+
+/// dt of a head's rows in a chunk, and what follows from it.
+template <class W>
+struct ChunkSteps {
+  W* dt = nullptr;          // [chunk]
+  W* l = nullptr;           // [chunk]
+  W* to_end = nullptr;      // [chunk], exp(l_last - l_i)
+  W* from_begin = nullptr;  // [chunk], exp(l_i)
+
+  ChunkSteps(const Sizes& sizes, ScratchCursor& cursor)
+      : dt(cursor.take<W>(sizes.chunk())),
+        l(cursor.take<W>(sizes.chunk())),
+        to_end(cursor.take<W>(sizes.chunk())),
+        from_begin(cursor.take<W>(sizes.chunk())) {}
+
+  /// `raw`: dt of the head in the chunk's first row of zxbcdt.
+  template <class T>
+  void set(const Sizes& sizes, const HeadWeights<W>& weights, const T* raw, int64_t rows) const {
+    const auto low = static_cast<W>(sizes.a.dt_min);
+    const auto high = static_cast<W>(sizes.a.dt_max);
+    W sum = 0;
+    for (int64_t i = 0; i < rows; ++i) {
+      const W step = softplus(static_cast<W>(raw[i * sizes.a.row_elems()]) + weights.dt_bias);
+      dt[i] = std::clamp(step, low, high);
+      sum += dt[i] * weights.a;
+      l[i] = sum;
+      from_begin[i] = std::exp(sum);
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+      to_end[i] = std::exp(sum - l[i]);
+    }
+  }
+};
+
+/// factors[j] *= exp(l_i - l_j) dt_j for j <= i.
+template <class W>
+void decay_row(const ChunkSteps<W>& steps, int64_t i, W* factors) {
+  const W last = steps.l[i];
+#pragma omp simd
+  for (int64_t j = 0; j <= i; ++j) {
+    factors[j] *= vector_math::exp(last - steps.l[j]) * steps.dt[j];
+  }
+}
+
+/// products [rows, rows] = a b^T, rows of a and b `stride` apart.
+template <class W>
+void multiply_rows(const Sizes& sizes, const HeadChunk<W>& chunk, int64_t depth, const W* a,
+                   int64_t a_stride, const W* b, W* products) {
+  gemm_on_this_thread<W>({.transpose_b = true,
+                          .m = chunk.rows,
+                          .n = chunk.rows,
+                          .k = depth,
+                          .a = a,
+                          .lda = a_stride,
+                          .b = b,
+                          .ldb = chunk.stride,
+                          .c = products,
+                          .ldc = sizes.chunk()});
+}
+
+/// S = exp(l_last) S + sum over rows of exp(l_last - l_j) dt_j x_j B_j^T; without `has_state` the
+/// incoming S is 0 whatever it holds. `scaled` [chunk, head_size] is scratch.
+template <class W>
+void advance_state(const Sizes& sizes, const HeadChunk<W>& chunk, const ChunkSteps<W>& steps,
+                   bool has_state, W* scaled, W* state) {
+  const int64_t size = sizes.a.head_size;
+  for (int64_t j = 0; j < chunk.rows; ++j) {
+    const W factor = steps.to_end[j] * steps.dt[j];
+    for (int64_t p = 0; p < size; ++p) {
+      scaled[j * size + p] = factor * chunk.x[j * chunk.stride + p];
+    }
+  }
+  gemm_on_this_thread<W>({.transpose_a = true,
+                          .m = size,
+                          .n = sizes.a.state,
+                          .k = chunk.rows,
+                          .a = scaled,
+                          .lda = size,
+                          .b = chunk.b,
+                          .ldb = chunk.stride,
+                          .c = state,
+                          .ldc = sizes.a.state,
+                          .beta = has_state ? steps.from_begin[chunk.rows - 1] : W(0)});
+}
+
+/// SiLU(z), and its derivative.
+template <class W>
+struct Silu {
+  W value, slope;
+
+  explicit Silu(W z) {
+    const W s = vector_math::sigmoid(z);
+    value = z * s;
+    slope = s * (W(1) + z * (W(1) - s));
+  }
+};
+
+}  // namespace braid::mamba
