@@ -1,7 +1,8 @@
 // Every kernel that memory limits, at the shapes of llama-1b (microbatch 2 of 8192 tokens) and
-// llama-8b (1 of 8192), against its floor: the bytes that must cross device memory once, over the
-// bandwidth of a large copy measured in the same run. Replays of a captured graph whose launches
-// rotate over sets of operands that do not fit in the cache together; the median of the replays.
+// llama-8b (1 of 8192), and those of Mamba-2 layers at theirs, against its floor: the bytes that
+// must cross device memory once, over the bandwidth of a large copy measured in the same run.
+// Replays of a captured graph whose launches rotate over sets of operands that do not fit in the
+// cache together; the median of the replays.
 //   braid_bench_memory_bound [part of a name]
 #include <cuda_runtime_api.h>
 #include <fmt/core.h>
@@ -24,6 +25,7 @@
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
+#include "ops/mamba2.h"
 #include "ops/norm.h"
 #include "ops/op.h"
 #include "ops/optimizer.h"
@@ -282,6 +284,50 @@ std::vector<BenchCase> range_cases() {
   return cases;
 }
 
+/// Mamba-2 layers of nemotron-h-8b and nemotron-h-4b (one sequence of 8192) and mamba2-2.7b (two of
+/// 4096).
+std::vector<BenchCase> mamba2_cases() {
+  struct Layer {
+    std::string_view model;
+    int64_t sequence;
+    int64_t heads;
+    int64_t groups;
+  };
+  std::vector<BenchCase> cases;
+  for (const Layer& layer :
+       {Layer{"nemotron-h-8b", 8192, 128, 8}, Layer{"nemotron-h-4b", 8192, 112, 8},
+        Layer{"mamba2-2.7b", 4096, 80, 1}}) {
+    constexpr int64_t kRows = 8192;
+    constexpr int64_t kTaps = 4;
+    const Mamba2Attributes a{.sequence = layer.sequence,
+                             .heads = layer.heads,
+                             .head_size = 64,
+                             .groups = layer.groups,
+                             .state = 128,
+                             .chunk = 128,
+                             .norm_groups = layer.groups};
+    const Shape heads{a.heads};
+    const Shape row{kRows, a.row_elems()};
+    const Shape inner{kRows, a.inner()};
+    const Shape rstd{kRows, a.norm_groups};
+    const Shape taps{a.convolved(), kTaps};
+    std::vector<OperandSpec> forward = {
+        in(kBF16, row),   in(kBF16, taps),  in(kBF16, {a.convolved()}), in(kBF16, heads),
+        in(kBF16, heads), in(kBF16, heads), in(kBF16, {a.inner()})};
+    std::vector<OperandSpec> backward = forward;
+    forward.insert(forward.end(), {out(kBF16, inner), out(kF32, rstd), out(kBF16, inner)});
+    backward.insert(backward.end(),
+                    {in(kBF16, inner), in(kF32, rstd), in(kBF16, inner), out(kBF16, row),
+                     in_out(kF32, taps), in_out(kF32, {a.convolved()}), in_out(kF32, heads),
+                     in_out(kF32, heads), in_out(kF32, heads), in_out(kF32, {a.inner()})});
+    cases.push_back({fmt::format("{} mamba2", layer.model), {"mamba2", to_attributes(a), forward}});
+    cases.push_back(
+        {fmt::format("{} mamba2_backward", layer.model),
+         {"mamba2_backward", to_attributes(Mamba2BackwardAttributes{.core = a}), backward}});
+  }
+  return cases;
+}
+
 void print_row(const BenchCase& bench, double seconds, double bytes_per_s) {
   const OpCost cost = spec_cost(bench.spec);
   const double bytes = cost.bytes_read + cost.bytes_written;
@@ -300,10 +346,13 @@ void run(const std::string& part) {
   fmt::print("copy of 4 GiB: {:.3f} TB/s read and written\n\n", bytes_per_s * 1e-12);
   fmt::print("| kernel | MB | us | TB/s | of the floor |\n|---|---|---|---|---|\n");
   std::vector<BenchCase> cases = range_cases();
-  for (const ModelShapes& model : kModels) {
-    const std::vector<BenchCase> more = model_cases(model);
+  const auto append = [&cases](const std::vector<BenchCase>& more) {
     cases.insert(cases.end(), more.begin(), more.end());
+  };
+  for (const ModelShapes& model : kModels) {
+    append(model_cases(model));
   }
+  append(mamba2_cases());
   for (const BenchCase& bench : cases) {
     if (bench.name.find(part) != std::string::npos) {
       print_row(bench, measure_s(bench.spec, context, random), bytes_per_s);

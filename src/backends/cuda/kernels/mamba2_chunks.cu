@@ -135,19 +135,18 @@ __global__ void __launch_bounds__(kThreads)
   SumTile products[kSsdChunk / 8] = {};
   for (int h = 0; h < heads.count; ++h) {
     const int head = heads.first + h;
+    ptx::wait_for_copies<0>();
+    __syncthreads();  // the tiles are here, and nobody reads those of the head before
     if (h + 1 < heads.count) {
       start_head<N>(args, shared, rows, head + 1, (h + 1) % kStages);
+      ptx::end_copy_group();
     }
-    ptx::end_copy_group();
-    ptx::wait_for_copies<1>();
-    __syncthreads();
     if (h == 0) {
       multiply_factors<N>(products, shared, row);
     }
     compute_head<N>(shared, products, row, h % kStages, widen(args.skip[head]));
     save_rows(args.y + rows.begin * s.inner() + head * s.head_size, s.inner(), shared.y, row,
               rows.count, s.head_size, y_is_aligned);
-    __syncthreads();
   }
 }
 

@@ -164,7 +164,6 @@ template <int N>
 __device__ void compute_rows(BackwardShared<N>& shared, RowSums& sums, RowTerms& terms, int row,
                              int stage, float skip) {
   const StepTile& steps = shared.steps[stage];
-  const HeadTile& x = shared.x[stage];
   SumTile products[kChunkTiles] = {};  // K, [j][i]; then M T
   multiply_rows<kSsdHeadSize>(products, shared.x[stage], shared.dy[stage], row, row);
   SumTile v[kColumnTiles] = {};
@@ -221,7 +220,7 @@ __device__ void compute_rows(BackwardShared<N>& shared, RowSums& sums, RowTerms&
 #pragma unroll
     for (int tile = 0; tile < kColumnTiles; ++tile) {
       const int p = 8 * tile + sum_column();
-      const float2 x_pair = load_pair(const_cast<HeadTile&>(x).at(j, p));
+      const float2 x_pair = load_pair(shared.x[stage].at(j, p));
       const float2 dy_pair = load_pair(shared.dy[stage].at(j, p));
       const float first_state = from_state[tile][2 * half] * to_end;
       const float second_state = from_state[tile][2 * half + 1] * to_end;
@@ -404,31 +403,35 @@ __device__ void finish_factors(const Mamba2Args& args, BackwardShared<N>& shared
   }
 }
 
-/// Runs `of_head(stage, head)` for one head after the other, once its tiles have arrived; warp 0
-/// writes the terms of a head while the others begin with the next.
+/// Runs `of_head(stage, head, terms)` for one head after the other, once its tiles have arrived;
+/// warp 0 writes the terms of a head while the others begin with the next.
 template <int N>
 __device__ void for_each_head(const Mamba2Args& args, BackwardShared<N>& shared,
                               const ChunkRows& rows, const BlockHeads& heads, const auto& of_head) {
+  const auto save_terms_before = [&](int h) {
+    if (h > 0 && threadIdx.x < kWarpSize) {
+      save_terms(args, rows, heads.first + h - 1, shared.terms[(h - 1) % kStages]);
+    }
+  };
   for (int h = 0; h < heads.count; ++h) {
     const int head = heads.first + h;
     const int stage = h % kStages;
+    ptx::wait_for_copies<0>();
+    __syncthreads();  // the tiles are here, and the head before is done
     if (h + 1 < heads.count) {
       start_head<N>(args, shared, rows, head + 1, (h + 1) % kStages);
+      ptx::end_copy_group();
     }
-    ptx::end_copy_group();
-    ptx::wait_for_copies<1>();
-    __syncthreads();
+    save_terms_before(h);
     RowTerms& terms = shared.terms[stage];
     if (threadIdx.x == 0) {
       terms.whole_decay = shared.steps[stage].whole();
     }
     multiply_states<N>(shared, terms, stage);
     of_head(stage, head, terms);
-    __syncthreads();
-    if (threadIdx.x < kWarpSize) {
-      save_terms(args, rows, head, terms);
-    }
   }
+  __syncthreads();
+  save_terms_before(heads.count);
 }
 
 template <int N>

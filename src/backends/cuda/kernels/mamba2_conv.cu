@@ -12,8 +12,9 @@ namespace braid {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kForwardChannels = 8;   ///< of a thread
-constexpr int kBackwardChannels = 4;  ///< more would not fit the registers
+constexpr int kChannels = 4;      ///< of a thread
+constexpr int kForwardBatch = 8;  ///< rows whose loads are under way at once
+constexpr int kBackwardBatch = 4;
 constexpr float kLog2E = 1.4426950408889634f;
 
 __device__ float sigmoid(float x) {
@@ -27,13 +28,13 @@ struct ConvPlace {
   int end;
   int channel;
 
-  __device__ ConvPlace(const Mamba2Sizes& s, int channels) {
+  __device__ explicit ConvPlace(const Mamba2Sizes& s) {
     const int tiles = (s.sequence + kConvRows - 1) / kConvRows;
     const int tile = static_cast<int>(blockIdx.y);
     sequence_begin = int64_t{tile / tiles} * s.sequence;
     begin = tile % tiles * kConvRows;
     end = min(begin + kConvRows, s.sequence);
-    channel = static_cast<int>(blockIdx.x * kThreads + threadIdx.x) * channels;
+    channel = static_cast<int>(blockIdx.x * kThreads + threadIdx.x) * kChannels;
   }
 };
 
@@ -69,16 +70,8 @@ struct ConvWindow {
       }
     }
   }
-  template <bool kAligned>
-  __device__ void push_input(const Mamba2Args& args, const ConvPlace& place, int row) {
+  __device__ void push(const DeviceVector<Mamba2Data, V>& input) {
     push();
-    const Mamba2Sizes& s = args.sizes;
-    const Mamba2Data* const from =
-        args.zxbcdt + (place.sequence_begin + row) * s.row_elems() + s.inner() + place.channel;
-    DeviceVector<Mamba2Data, V> input{};
-    if (row >= 0 && row < s.sequence) {
-      input = load_vector<V, kAligned>(from, V);
-    }
 #pragma unroll
     for (int v = 0; v < V; ++v) {
       rows[K - 1][v] = widen(input.elems[v]);
@@ -94,31 +87,66 @@ struct ConvWindow {
   }
 };
 
+using ConvInput = DeviceVector<Mamba2Data, kChannels>;
+
+/// The inputs of `count` rows from `begin` on; 0 outside of the sequence.
+template <bool kAligned, int kCount>
+__device__ void load_inputs(const Mamba2Args& args, const ConvPlace& place, int begin,
+                            ConvInput (&inputs)[kCount]) {
+  const Mamba2Sizes& s = args.sizes;
+  const Mamba2Data* const from =
+      args.zxbcdt + place.sequence_begin * s.row_elems() + s.inner() + place.channel;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const int row = begin + i;
+    inputs[i] = ConvInput{};
+    if (row >= 0 && row < s.sequence) {
+      inputs[i] = load_vector<kChannels, kAligned>(from + int64_t{row} * s.row_elems(), kChannels);
+    }
+  }
+}
+
+/// The window before row `begin`.
+template <bool kAligned, int K>
+__device__ ConvWindow<kChannels, K> window_before(const Mamba2Args& args, const ConvPlace& place,
+                                                  int begin) {
+  ConvInput inputs[K - 1];
+  load_inputs<kAligned>(args, place, begin - (K - 1), inputs);
+  ConvWindow<kChannels, K> window;
+#pragma unroll
+  for (int k = 0; k + 1 < K; ++k) {
+    window.push(inputs[k]);
+  }
+  return window;
+}
+
 template <bool kAligned, int K>
 __global__ void __launch_bounds__(kThreads) conv_kernel(const __grid_constant__ Mamba2Args args) {
-  constexpr int V = kForwardChannels;
   const Mamba2Sizes& s = args.sizes;
-  const ConvPlace place(s, V);
+  const ConvPlace place(s);
   if (place.channel >= s.convolved()) {
     return;
   }
-  const ConvWeights<V, K> weights(args, place.channel);
-  ConvWindow<V, K> window;
+  const ConvWeights<kChannels, K> weights(args, place.channel);
+  auto window = window_before<kAligned, K>(args, place, place.begin);
+  for (int begin = place.begin; begin < place.end; begin += kForwardBatch) {
+    ConvInput inputs[kForwardBatch];
+    load_inputs<kAligned>(args, place, begin, inputs);
 #pragma unroll
-  for (int k = K - 1; k > 0; --k) {
-    window.template push_input<kAligned>(args, place, place.begin - k);
-  }
-#pragma unroll 4
-  for (int row = place.begin; row < place.end; ++row) {
-    window.template push_input<kAligned>(args, place, row);
-    DeviceVector<Mamba2Data, V> out;
+    for (int i = 0; i < kForwardBatch; ++i) {
+      window.push(inputs[i]);
+      ConvInput out;
 #pragma unroll
-    for (int v = 0; v < V; ++v) {
-      const float a = window.convolved(weights, v);
-      out.elems[v] = narrow<Mamba2Data>(a * sigmoid(a));
+      for (int v = 0; v < kChannels; ++v) {
+        const float a = window.convolved(weights, v);
+        out.elems[v] = narrow<Mamba2Data>(a * sigmoid(a));
+      }
+      if (begin + i < place.end) {
+        store_vector<true>(
+            args.xbc + (place.sequence_begin + begin + i) * s.convolved() + place.channel, out,
+            kChannels);
+      }
     }
-    store_vector<true>(args.xbc + (place.sequence_begin + row) * s.convolved() + place.channel, out,
-                       V);
   }
 }
 
@@ -150,52 +178,67 @@ __device__ void load_output_grads(const Mamba2Args& args, int64_t row, int chann
   }
 }
 
+/// Sums over a thread's rows.
+template <int K>
+struct ConvSums {
+  float taps[K][kChannels] = {};
+  float bias[kChannels] = {};
+};
+
+/// Moves on by one row, whose gradient after SiLU is `out`: the gradient before SiLU enters
+/// `grads`, and `sums` where `counts`.
+template <int K>
+__device__ void push_grads(ConvWindow<kChannels, K>& grads, ConvSums<K>& sums,
+                           const ConvWindow<kChannels, K>& inputs,
+                           const ConvWeights<kChannels, K>& weights, const float (&out)[kChannels],
+                           bool counts) {
+  grads.push();
+#pragma unroll
+  for (int v = 0; v < kChannels; ++v) {
+    const float a = inputs.convolved(weights, v);
+    const float share = sigmoid(a);
+    const float grad = out[v] * share * (1.0f + a * (1.0f - share));
+    grads.rows[K - 1][v] = grad;
+    const float counted = counts ? grad : 0.0f;
+    sums.bias[v] += counted;
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      sums.taps[k][v] += counted * inputs.rows[k][v];
+    }
+  }
+}
+
 template <bool kAligned, int K>
 __global__ void __launch_bounds__(kThreads)
     conv_backward_kernel(const __grid_constant__ Mamba2Args args) {
-  constexpr int V = kBackwardChannels;
   const Mamba2Sizes& s = args.sizes;
-  const ConvPlace place(s, V);
+  const ConvPlace place(s);
   if (place.channel >= s.convolved()) {
     return;
   }
-  const ConvWeights<V, K> weights(args, place.channel);
-  ConvWindow<V, K> inputs;
-  ConvWindow<V, K> grads;  // of the convolved inputs
-  float d_taps[K][V] = {};
-  float d_bias[V] = {};
-#pragma unroll
-  for (int k = K - 1; k > 0; --k) {
-    inputs.template push_input<kAligned>(args, place, place.begin - k);
-  }
+  const ConvWeights<kChannels, K> weights(args, place.channel);
+  auto inputs = window_before<kAligned, K>(args, place, place.begin);
+  ConvWindow<kChannels, K> grads;  // of the convolved inputs
+  ConvSums<K> sums;
   // An input takes part in its own row and K - 1 later ones.
-#pragma unroll 2
-  for (int row = place.begin; row < place.end + K - 1; ++row) {
-    inputs.template push_input<kAligned>(args, place, row);
-    grads.push();
-    float out[V] = {};
-    if (row < s.sequence) {
-      load_output_grads(args, place.sequence_begin + row, place.channel, out);
-    }
+  for (int begin = place.begin; begin < place.end + K - 1; begin += kBackwardBatch) {
+    ConvInput more[kBackwardBatch];
+    float out[kBackwardBatch][kChannels] = {};
+    load_inputs<kAligned>(args, place, begin, more);
 #pragma unroll
-    for (int v = 0; v < V; ++v) {
-      const float a = inputs.convolved(weights, v);
-      const float share = sigmoid(a);
-      const float grad = out[v] * share * (1.0f + a * (1.0f - share));
-      grads.rows[K - 1][v] = grad;
-      if (row < place.end) {
-        d_bias[v] += grad;
-#pragma unroll
-        for (int k = 0; k < K; ++k) {
-          d_taps[k][v] += grad * inputs.rows[k][v];
-        }
+    for (int i = 0; i < kBackwardBatch; ++i) {
+      if (begin + i < s.sequence) {
+        load_output_grads(args, place.sequence_begin + begin + i, place.channel, out[i]);
       }
     }
-    const int input = row - (K - 1);
-    if (input >= place.begin) {
-      DeviceVector<Mamba2Data, V> d_input;
 #pragma unroll
-      for (int v = 0; v < V; ++v) {
+    for (int i = 0; i < kBackwardBatch; ++i) {
+      inputs.push(more[i]);
+      push_grads(grads, sums, inputs, weights, out[i], begin + i < place.end);
+      const int input = begin + i - (K - 1);
+      ConvInput d_input;
+#pragma unroll
+      for (int v = 0; v < kChannels; ++v) {
         float sum = 0;
 #pragma unroll
         for (int k = 0; k < K; ++k) {
@@ -203,26 +246,28 @@ __global__ void __launch_bounds__(kThreads)
         }
         d_input.elems[v] = narrow<Mamba2Data>(sum);
       }
-      store_vector<kAligned>(args.d_zxbcdt + (place.sequence_begin + input) * s.row_elems() +
-                                 s.inner() + place.channel,
-                             d_input, V);
+      if (input >= place.begin && input < place.end) {
+        store_vector<kAligned>(args.d_zxbcdt + (place.sequence_begin + input) * s.row_elems() +
+                                   s.inner() + place.channel,
+                               d_input, kChannels);
+      }
     }
   }
   float* const bias_sums = args.partials + int64_t{blockIdx.y} * s.convolved();
   float* const tap_sums =
       args.partials + int64_t{gridDim.y} * s.convolved() + int64_t{blockIdx.y} * s.convolved() * K;
 #pragma unroll
-  for (int v = 0; v < V; ++v) {
-    bias_sums[place.channel + v] = d_bias[v];
+  for (int v = 0; v < kChannels; ++v) {
+    bias_sums[place.channel + v] = sums.bias[v];
 #pragma unroll
     for (int k = 0; k < K; ++k) {
-      tap_sums[int64_t{place.channel + v} * K + k] = d_taps[k][v];
+      tap_sums[int64_t{place.channel + v} * K + k] = sums.taps[k][v];
     }
   }
 }
 
-dim3 conv_grid(const Mamba2Sizes& s, int channels) {
-  return {grid_of(ceil_div(s.convolved(), int64_t{channels} * kThreads)),
+dim3 conv_grid(const Mamba2Sizes& s) {
+  return {grid_of(ceil_div(s.convolved(), int64_t{kChannels} * kThreads)),
           static_cast<unsigned>(mamba2_conv_tiles(s.tokens, s.sequence))};
 }
 
@@ -252,8 +297,7 @@ void dispatch_conv(const Mamba2Args& args, const auto& launch) {
 
 void launch_mamba2_conv(const Mamba2Args& args, cudaStream_t stream) {
   dispatch_conv(args, [&]<bool kAligned, int K>() {
-    conv_kernel<kAligned, K>
-        <<<conv_grid(args.sizes, kForwardChannels), kThreads, 0, stream>>>(args);
+    conv_kernel<kAligned, K><<<conv_grid(args.sizes), kThreads, 0, stream>>>(args);
   });
   BRAID_CUDA_CHECK(cudaGetLastError());
 }
@@ -262,8 +306,7 @@ void launch_mamba2_conv_backward(const Mamba2Args& args, const Mamba2WeightGrads
                                  cudaStream_t stream) {
   const Mamba2Sizes& s = args.sizes;
   dispatch_conv(args, [&]<bool kAligned, int K>() {
-    conv_backward_kernel<kAligned, K>
-        <<<conv_grid(s, kBackwardChannels), kThreads, 0, stream>>>(args);
+    conv_backward_kernel<kAligned, K><<<conv_grid(s), kThreads, 0, stream>>>(args);
   });
   BRAID_CUDA_CHECK(cudaGetLastError());
   const auto tiles = static_cast<int>(mamba2_conv_tiles(s.tokens, s.sequence));

@@ -3,15 +3,18 @@
 #include "backends/cuda/kernels/mamba2_tiles.cuh"
 
 // A block has a head of a sequence and keeps its state [P, N] in registers, f32, from chunk to
-// chunk: a warp 16 rows. Per chunk
+// chunk: a warp 16 rows and half of the columns. Per chunk
 //   forward   S <- decay S + sum_j decay from j to the end, dt_j x_j B_j^T
 //   backward  G <- decay G + sum_i decay from the begin to i, dy_i C_i^T
-// where the state, rounded, is written before it changes.
+// where the state, rounded, is written before it changes. The walk is sequential, so tiles of the
+// next chunks are under way while one is added.
 namespace braid {
 namespace {
 
-constexpr int kThreads = kSsdHeadSize / 16 * kWarpSize;
-constexpr int kStages = 2;
+constexpr int kRowWarps = kSsdHeadSize / 16;
+constexpr int kColumnWarps = 2;
+constexpr int kThreads = kRowWarps * kColumnWarps * kWarpSize;
+constexpr int kStages = 4;
 
 template <int N>
 struct StatesShared {
@@ -52,19 +55,50 @@ __device__ void weigh(LeftTile& tile, const StepTile& steps, int begin) {
   }
 }
 
+/// The columns of a state [P, N] that a warp has.
 template <int N>
-__device__ void save_state(Mamba2Data* to, const Mamba2Sizes& s, const SumTile (&state)[N / 8],
-                           int row) {
+constexpr int kWarpColumns = N / kColumnWarps;
+
+template <int N>
+__device__ void save_state(Mamba2Data* to, const Mamba2Sizes& s,
+                           const SumTile (&state)[kWarpColumns<N> / 8], int row, int column) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int p = row + sum_row(half);
 #pragma unroll
-    for (int tile = 0; tile < N / 8; ++tile) {
-      const int n = 8 * tile + sum_column();
+    for (int tile = 0; tile < kWarpColumns<N> / 8; ++tile) {
+      const int n = column + 8 * tile + sum_column();
       if (p < s.head_size && n < s.state) {
         *reinterpret_cast<uint32_t*>(to + p * s.state + n) =
             pack_bf16(state[tile][2 * half], state[tile][2 * half + 1]);
       }
+    }
+  }
+}
+
+/// Adds a chunk to a warp's part of the state.
+template <int N, bool kBackward>
+__device__ void add_chunk(SumTile (&state)[kWarpColumns<N> / 8], StatesShared<N>& shared, int stage,
+                          int row, int column) {
+  const StepTile& steps = shared.steps[stage];
+  const float decay = ptx::exp2_approx(steps.whole());
+#pragma unroll
+  for (int tile = 0; tile < kWarpColumns<N> / 8; ++tile) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      state[tile][i] *= decay;
+    }
+  }
+#pragma unroll
+  for (int depth = 0; depth < kSsdChunk; depth += 16) {
+    LeftTile left;
+    load_left_transposed(left, shared.rows[stage].at(depth, row), HeadTile::kStride);
+    weigh<kBackward>(left, steps, depth);
+#pragma unroll
+    for (int n = 0; n < kWarpColumns<N>; n += 16) {
+      add_products(state[n / 8], state[n / 8 + 1], left,
+                   load_right_transposed(shared.factors[stage].at(depth, column + n),
+                                         FactorTile<N>::kStride));
     }
   }
 }
@@ -77,43 +111,28 @@ __global__ void __launch_bounds__(kThreads) states_kernel(const __grid_constant_
   const int chunks = s.chunks_per_sequence();
   const int first = static_cast<int>(blockIdx.y) * chunks;
   const auto chunk_at = [&](int step) { return first + (kBackward ? chunks - 1 - step : step); };
-  Mamba2Data* const states = kBackward ? args.d_states : args.states;
-  const int row = static_cast<int>(threadIdx.x) / kWarpSize * 16;
-  SumTile state[N / 8] = {};
-  start_load<N, kBackward>(args, shared, chunk_at(0), 0);
-  ptx::end_copy_group();
-  for (int step = 0; step < chunks; ++step) {
-    const int stage = step % kStages;
-    if (step + 1 < chunks) {
-      start_load<N, kBackward>(args, shared, chunk_at(step + 1), (step + 1) % kStages);
+  const auto start = [&](int step) {
+    if (step < chunks) {
+      start_load<N, kBackward>(args, shared, chunk_at(step), step % kStages);
     }
     ptx::end_copy_group();
+  };
+  Mamba2Data* const states = kBackward ? args.d_states : args.states;
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  const int row = warp % kRowWarps * 16;
+  const int column = warp / kRowWarps * kWarpColumns<N>;
+  SumTile state[kWarpColumns<N> / 8] = {};
+#pragma unroll
+  for (int step = 0; step + 1 < kStages; ++step) {
+    start(step);
+  }
+  for (int step = 0; step < chunks; ++step) {
+    ptx::wait_for_copies<kStages - 2>();
+    __syncthreads();  // the tiles are here, and nobody reads those of the step before
+    start(step + kStages - 1);
     save_state<N>(states + (int64_t{chunk_at(step)} * s.heads + blockIdx.x) * s.state_elems(), s,
-                  state, row);
-    ptx::wait_for_copies<1>();
-    __syncthreads();
-    const StepTile& steps = shared.steps[stage];
-    const float decay = ptx::exp2_approx(steps.whole());
-#pragma unroll
-    for (int tile = 0; tile < N / 8; ++tile) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        state[tile][i] *= decay;
-      }
-    }
-#pragma unroll
-    for (int depth = 0; depth < kSsdChunk; depth += 16) {
-      LeftTile left;
-      load_left_transposed(left, shared.rows[stage].at(depth, row), HeadTile::kStride);
-      weigh<kBackward>(left, steps, depth);
-#pragma unroll
-      for (int n = 0; n < N; n += 16) {
-        add_products(
-            state[n / 8], state[n / 8 + 1], left,
-            load_right_transposed(shared.factors[stage].at(depth, n), FactorTile<N>::kStride));
-      }
-    }
-    __syncthreads();
+                  state, row, column);
+    add_chunk<N, kBackward>(state, shared, step % kStages, row, column);
   }
 }
 

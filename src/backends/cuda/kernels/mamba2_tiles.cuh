@@ -13,7 +13,7 @@ namespace braid {
 template <int kRows, int kColumns>
 struct SharedTile {
   static constexpr int kStride = kColumns + kRowPadding;
-  Mamba2Data elems[kRows * kStride];
+  alignas(16) Mamba2Data elems[kRows * kStride];
 
   __device__ Mamba2Data* at(int row, int column) { return elems + row * kStride + column; }
 
@@ -42,7 +42,7 @@ using StateTile = SharedTile<kSsdHeadSize, N>;
 
 /// dt and the decay since the begin of a chunk, of one head.
 struct StepTile {
-  float dt[kSsdChunk];
+  alignas(16) float dt[kSsdChunk];
   float decay[kSsdChunk];
 
   __device__ void start_load(const Mamba2Args& args, const ChunkRows& rows, int head) {

@@ -1,0 +1,179 @@
+#include "support/mamba2_cases.h"
+
+#include "support/cuda_kernel_checks.h"
+
+namespace braid {
+namespace {
+
+using Mamba2CudaTest = CudaKernelTest;
+
+/// A whole chunk, its neighbours in length, several sequences that end within a chunk, heads and
+/// states smaller than their tiles, rows that no vector access fits, more heads in a group than a
+/// block has, limits of dt that hold.
+std::vector<Mamba2Case> cases() {
+  return {
+      {{.sequence = 64, .heads = 1, .head_size = 64, .groups = 1, .state = 128, .chunk = 64}, 1, 4},
+      {{.sequence = 1,
+        .heads = 1,
+        .head_size = 8,
+        .groups = 1,
+        .state = 8,
+        .chunk = 1,
+        .epsilon = 1.0},
+       3,
+       4},
+      {{.sequence = 63, .heads = 3, .head_size = 8, .groups = 1, .state = 16, .chunk = 7}, 2, 2},
+      {{.sequence = 65, .heads = 4, .head_size = 64, .groups = 2, .state = 64, .chunk = 128}, 2, 3},
+      {{.sequence = 200,
+        .heads = 8,
+        .head_size = 64,
+        .groups = 2,
+        .state = 128,
+        .chunk = 64,
+        .norm_groups = 2},
+       2,
+       4},
+      {{.sequence = 150, .heads = 37, .head_size = 16, .groups = 1, .state = 24, .chunk = 64},
+       1,
+       4},
+      {{.sequence = 129,
+        .heads = 6,
+        .head_size = 24,
+        .groups = 3,
+        .state = 72,
+        .chunk = 64,
+        .norm_groups = 6,
+        .dt_min = 0.1,
+        .dt_max = 0.4},
+       1,
+       4},
+      {{.sequence = 320,
+        .heads = 16,
+        .head_size = 64,
+        .groups = 8,
+        .state = 128,
+        .chunk = 256,
+        .norm_groups = 8},
+       1,
+       4}};
+}
+
+/// Heads forget within a few rows, or remember several chunks.
+KernelCase forward_case(const Mamba2Case& c, double least_a_log = -5.0) {
+  KernelCase kernel = c.forward(DType::kBF16);
+  TestRandom random(3);
+  kernel.set(3, random.uniforms(c.a.heads, -3.0, 0.0));
+  kernel.set(4, random.uniforms(c.a.heads, least_a_log, least_a_log + 5.0));
+  return kernel;
+}
+
+KernelCase backward_case(const Mamba2Case& c, bool accumulate) {
+  KernelCase forward = forward_case(c);
+  forward.run(2);
+  return c.backward(forward, accumulate);
+}
+
+/// The norm of the error is at most `limit` of the norm of the values.
+void expect_near(const std::vector<double>& actual, const std::vector<double>& expected,
+                 double limit, const std::string& what) {
+  ASSERT_EQ(actual.size(), expected.size());
+  double error = 0;
+  double norm = 0;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    error += (actual[i] - expected[i]) * (actual[i] - expected[i]);
+    norm += expected[i] * expected[i];
+  }
+  EXPECT_TRUE(std::sqrt(error) <= limit * std::sqrt(norm))
+      << what << ": error " << std::sqrt(error) << " of " << std::sqrt(norm);
+}
+
+/// Columns [begin, end) of rows.
+std::vector<double> columns(const std::vector<double>& rows, int64_t width, int64_t begin,
+                            int64_t end) {
+  std::vector<double> part;
+  for (int64_t row = 0; row < static_cast<int64_t>(rows.size()) / width; ++row) {
+    part.insert(part.end(), rows.begin() + row * width + begin, rows.begin() + row * width + end);
+  }
+  return part;
+}
+
+/// The parts of zxbcdt apart, as their sizes differ by orders of magnitude.
+void expect_near_by_part(const Mamba2Attributes& a, const std::vector<double>& actual,
+                         const std::vector<double>& expected, double limit,
+                         const std::string& what) {
+  const int64_t factor = a.groups * a.state;
+  const std::pair<const char*, int64_t> parts[] = {
+      {"z", a.inner()}, {"x", a.inner()}, {"B", factor}, {"C", factor}, {"dt", a.heads}};
+  int64_t begin = 0;
+  for (const auto& [name, size] : parts) {
+    expect_near(columns(actual, a.row_elems(), begin, begin + size),
+                columns(expected, a.row_elems(), begin, begin + size), limit,
+                fmt::format("{} {}", what, name));
+    begin += size;
+  }
+}
+
+TEST_F(Mamba2CudaTest, ForwardEqualsTheCpu) {
+  for (const Mamba2Case& c : cases()) {
+    KernelCase kernel = forward_case(c);
+    const KernelCase expected = f64_reference(kernel, 2);
+    run_on_cuda(kernel, context());
+    for (const size_t i : {7, 8, 9}) {
+      expect_near(kernel.values(i), expected.values(i), 0.01,
+                  fmt::format("{} operand {}", c.name(DType::kBF16), i));
+    }
+  }
+}
+
+TEST_F(Mamba2CudaTest, BackwardEqualsTheCpu) {
+  for (const bool accumulate : {false, true}) {
+    for (const Mamba2Case& c : cases()) {
+      KernelCase kernel = backward_case(c, accumulate);
+      const KernelCase expected = f64_reference(kernel, 2);
+      run_on_cuda(kernel, context());
+      const std::string name = c.name(DType::kBF16);
+      expect_near_by_part(c.a, kernel.values(10), expected.values(10), 0.015, name);
+      for (size_t i = 11; i < 17; ++i) {  // sums over rows, whose addends cancel in part
+        expect_near(kernel.values(i), expected.values(i), 0.025,
+                    fmt::format("{} operand {}", name, i));
+      }
+    }
+  }
+}
+
+// Decays of exp(-400) per row underflow, and those from a row to an earlier one would overflow.
+TEST_F(Mamba2CudaTest, ForgetsWithoutNan) {
+  const Mamba2Case c{
+      {.sequence = 130, .heads = 4, .head_size = 16, .groups = 1, .state = 16, .chunk = 64}, 1, 4};
+  KernelCase forward = forward_case(c, 6.0);
+  const KernelCase expected = f64_reference(forward, 2);
+  run_on_cuda(forward, context());
+  expect_near(forward.values(7), expected.values(7), 0.01, "y");
+  KernelCase backward = c.backward(forward);
+  const KernelCase expected_grads = f64_reference(backward, 2);
+  run_on_cuda(backward, context());
+  expect_near_by_part(c.a, backward.values(10), expected_grads.values(10), 0.015, "gradient of");
+}
+
+TEST_F(Mamba2CudaTest, CarriesANan) {
+  const Mamba2Case c = cases()[3];
+  for (const size_t column : {c.a.inner(), c.a.dt_begin()}) {
+    KernelCase kernel = forward_case(c);
+    std::vector<double> rows = kernel.values(0);
+    rows[column] = std::numeric_limits<double>::quiet_NaN();
+    kernel.set(0, rows);
+    run_on_cuda(kernel, context());
+    EXPECT_TRUE(std::isnan(kernel.values(9)[0])) << column;
+  }
+}
+
+TEST_F(Mamba2CudaTest, IsRepeatable) {
+  for (const size_t i : {2, 5, 6}) {
+    const Mamba2Case c = cases()[i];
+    expect_repeatable([&] { return forward_case(c); }, context());
+    expect_repeatable([&] { return backward_case(c, true); }, context());
+  }
+}
+
+}  // namespace
+}  // namespace braid
