@@ -184,7 +184,8 @@ ModelSpec nemotron_h(int64_t width, int64_t ffn, int64_t state_heads) {
                                 .kv_heads = 8,
                                 .head_size = 128,
                                 .ffn = ffn,
-                                .vocabulary = 131072},
+                                .vocabulary = 131072,
+                                .max_positions = 8192},
                                {.heads = state_heads, .groups = 8});
   spec.mamba_chunk_size = 128;
   spec.mamba_dt_min = 0.001;  // as its class in transformers computes, from time_step_min

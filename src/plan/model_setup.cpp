@@ -314,7 +314,9 @@ ModelConfig model_keys(const ModelSpec& model) {
   ModelConfig keys;
   keys.family = std::string(family_name(model.style));
   keys.width = model.width;
-  keys.heads = model.heads;
+  if (model.heads > 0) {
+    keys.heads = model.heads;
+  }
   keys.kv_heads = model.kv_heads;
   keys.head_size = model.head_size;
   keys.ffn = model.ffn;

@@ -217,7 +217,7 @@ INSTANTIATE_TEST_SUITE_P(
              .tied = true,
              .kv_heads = 0,
              .name = "mamba2",
-             .layers = LayerPattern::parse("MM")},
+             .layers = LayerPattern::parse("M")},
         Case{.style = kNemotronHStyle,
              .tied = false,
              .kv_heads = 1,
