@@ -1,5 +1,6 @@
 #include "base/philox.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -25,6 +26,15 @@ double uniform(uint32_t word0, uint32_t word1) {
 
 }  // namespace
 
+namespace {
+
+std::array<uint32_t, 4> words_of(uint64_t key, uint64_t counter) {
+  return philox4x32({static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), 0, 0},
+                    {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
+}
+
+}  // namespace
+
 std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
   for (int round = 0; round < kRounds; ++round) {
     counter = round_once(counter, key);
@@ -35,9 +45,7 @@ std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<u
 }
 
 std::array<double, 2> philox_normal_pair(uint64_t key, uint64_t pair) {
-  const std::array<uint32_t, 4> words =
-      philox4x32({static_cast<uint32_t>(pair), static_cast<uint32_t>(pair >> 32), 0, 0},
-                 {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
+  const std::array<uint32_t, 4> words = words_of(key, pair);
   const double radius = std::sqrt(-2.0 * std::log(uniform(words[0], words[1])));
   const double angle = 2.0 * std::numbers::pi * uniform(words[2], words[3]);
   return {radius * std::cos(angle), radius * std::sin(angle)};
@@ -45,6 +53,11 @@ std::array<double, 2> philox_normal_pair(uint64_t key, uint64_t pair) {
 
 double philox_normal(uint64_t key, uint64_t index) {
   return philox_normal_pair(key, index / 2)[index % 2];
+}
+
+double philox_uniform(uint64_t key, uint64_t index) {
+  const std::array<uint32_t, 4> words = words_of(key, index);
+  return std::min(uniform(words[0], words[1]), 1.0 - 0x1p-53);
 }
 
 uint64_t stable_hash(const char* data, uint64_t size, uint64_t hash) {

@@ -17,6 +17,10 @@ std::array<double, 2> philox_normal_pair(uint64_t key, uint64_t pair);
 /// Standard normal variate number `index` of the stream `key`: one of its pair.
 double philox_normal(uint64_t key, uint64_t index);
 
+/// Uniform in (0, 1), variate number `index` of the stream `key`. Not to be mixed with normal ones
+/// of the same stream.
+double philox_uniform(uint64_t key, uint64_t index);
+
 /// 64-bit FNV-1a: turns names into Philox keys, the same on every platform. `hash`: that of the
 /// bytes before these.
 uint64_t stable_hash(const char* data, uint64_t size, uint64_t hash = 0xCBF29CE484222325ull);

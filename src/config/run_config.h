@@ -27,6 +27,14 @@ struct ModelConfig {
   std::optional<int64_t> qk_nope_head_dim;
   std::optional<int64_t> qk_rope_head_dim;
   std::optional<int64_t> v_head_dim;
+  std::optional<int64_t> mamba_num_heads;
+  std::optional<int64_t> mamba_head_dim;
+  std::optional<int64_t> ssm_state_size;
+  std::optional<int64_t> mamba_n_groups;
+  std::optional<int64_t> conv_kernel;
+  std::optional<int64_t> mamba_chunk_size;
+  std::optional<double> mamba_dt_min;
+  std::optional<double> mamba_dt_max;
   std::optional<int64_t> ffn;
   std::optional<int64_t> experts;
   std::optional<int64_t> experts_per_token;

@@ -181,22 +181,30 @@ int64_t known_head_size(const ModelConfig& model) {
              : *model.width / *model.heads;
 }
 
+void refuse_learned_positions(const ModelConfig& model, std::string_view family) {
+  require(model.max_positions.value_or(0) == 0,
+          "model.max_positions = {}: a {} model has no learned positions; remove the key",
+          model.max_positions.value_or(0), family);
+}
+
+void refuse_theta(const ModelConfig& model, std::string_view family) {
+  require(!model.rope_theta,
+          "model.rope_theta = {}: a {} model has no rotary positions; remove the key",
+          model.rope_theta.value_or(0), family);
+}
+
 void check_rope(const ModelConfig& model, std::string_view family) {
   const int64_t head_size = known_head_size(model);
   require(head_size % 2 == 0,
           "model.head_size = {}: must be even, because rotary positions rotate pairs; the nearest "
           "are {} and {}",
           head_size, std::max<int64_t>(head_size - 1, 2), head_size + 1);
-  require(model.max_positions.value_or(0) == 0,
-          "model.max_positions = {}: a {} model has no learned positions; remove the key",
-          model.max_positions.value_or(0), family);
+  refuse_learned_positions(model, family);
 }
 
 void check_learned_positions(const ModelConfig& model, std::string_view family,
                              const TrainConfig& train) {
-  require(!model.rope_theta,
-          "model.rope_theta = {}: a {} model has no rotary positions; remove the key",
-          model.rope_theta.value_or(0), family);
+  refuse_theta(model, family);
   const int64_t positions = model.max_positions.value_or(0);
   require(
       positions == 0 || train.sequence <= positions,
@@ -213,10 +221,14 @@ void check_model(const RunConfig& config) {
     return;  // its positions are its own
   }
   const ModelFamily& family = model.family ? find_family(*model.family) : kModelFamilies.front();
-  if (family.style.positions == PositionKind::kRope) {
-    check_rope(model, family.name);
-  } else {
-    check_learned_positions(model, family.name, config.train);
+  switch (family.style.positions) {
+    case PositionKind::kRope:
+      return check_rope(model, family.name);
+    case PositionKind::kLearned:
+      return check_learned_positions(model, family.name, config.train);
+    case PositionKind::kNone:
+      refuse_theta(model, family.name);
+      return refuse_learned_positions(model, family.name);
   }
 }
 

@@ -64,6 +64,28 @@ std::string shown(const json& value) {
   return text;
 }
 
+/// Python writes infinities (of time_step_limit) in a way that JSON does not have: null in place of
+/// them.
+std::string without_infinities(std::string_view text) {
+  constexpr std::string_view kInfinity = "Infinity";
+  std::string result;
+  bool is_quoted = false;
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (!is_quoted && text.substr(at, kInfinity.size()) == kInfinity) {
+      result += "null";
+      at += kInfinity.size() - 1;
+      continue;
+    }
+    if (is_quoted && text[at] == '\\' && at + 1 < text.size()) {
+      result += text[at++];
+    } else if (text[at] == '"') {
+      is_quoted = !is_quoted;
+    }
+    result += text[at];
+  }
+  return result;
+}
+
 /// One config.json; remembers which keys were asked for.
 class ConfigReader {
  public:
@@ -77,9 +99,7 @@ class ConfigReader {
   HfConfig read() {
     HfConfig config;
     const HfClass& type = class_of_file();
-    config.model = type.naming == HfNaming::kGpt2       ? gpt2()
-                   : type.naming == HfNaming::kDeepseek ? deepseek(type)
-                                                        : llama(type);
+    config.model = model_of(type);
     config.model.style = type.style;
     config.model.qkv_bias = type.qkv_bias;
     refuse_quantization();
@@ -103,6 +123,21 @@ class ConfigReader {
     static const json kMissing;
     const auto found = object.find(key);
     return found == object.end() ? kMissing : *found;
+  }
+
+  ModelSpec model_of(const HfClass& type) {
+    switch (type.naming) {
+      case HfNaming::kGpt2:
+        return gpt2();
+      case HfNaming::kDeepseek:
+        return deepseek(type);
+      case HfNaming::kBackbone:
+        return type.style == kMamba2Style ? mamba2() : nemotron_h();
+      case HfNaming::kLlama:
+      case HfNaming::kMixtral:
+        return llama(type);
+    }
+    throw_internal_error("no class of models");
   }
 
   /// The scaling of rotary frequencies in an object "rope_scaling" or "rope_parameters".
@@ -521,6 +556,132 @@ class ConfigReader {
     }
   }
 
+  /// Keys that classes of layers with states share, but for the sizes of heads.
+  void read_states(ModelSpec& model, int64_t usual_groups, int64_t usual_chunk) {
+    model.width = size("hidden_size", kMaxSize);
+    model.mamba_n_groups = size("n_groups", kMaxHeads, usual_groups);
+    model.conv_kernel = size("conv_kernel", 1024, 4);
+    model.mamba_chunk_size = size("chunk_size", kMaxHeadSize, usual_chunk);
+    model.vocabulary = size("vocab_size", kMaxSize);
+    model.tied_embeddings = flag("tie_word_embeddings", false);
+    model.norm_epsilon = number("layer_norm_epsilon", 1e-5, 0, 1);
+    require_flag("use_bias", false, false);
+    require_flag("use_conv_bias", true, true);
+    // Of fresh weights, of caches, and of residuals in float32 beside other types.
+    for (const char* const key : {"time_step_rank", "time_step_max", "time_step_floor",
+                                  "rescale_prenorm_residual", "residual_in_fp32", "expand"}) {
+      value_of(key);
+    }
+  }
+
+  /// A list of two numbers. The second may be infinite: {"__float__": "Infinity"} or, where
+  /// `parse_hf_config` put it, null.
+  void read_step_limits(ModelSpec& model) {
+    const std::string key = "time_step_limit";
+    const json& limits = value_of(key);
+    if (limits.is_null()) {
+      return;
+    }
+    if (!limits.is_array() || limits.size() != 2) {
+      refuse(key, limits, "must be a list of two numbers");
+    }
+    model.mamba_dt_min = checked_number(key, limits[0], 0.0, 0, 1e6);
+    const bool is_infinite = limits[1].is_null() || limits[1].is_object() ||
+                             (limits[1].is_number() && limits[1].get<double>() > 1e30);
+    model.mamba_dt_max = is_infinite ? 0.0 : checked_number(key, limits[1], 0.0, 1e-30, 1e30);
+  }
+
+  ModelSpec mamba2() {
+    ModelSpec model;
+    read_states(model, 8, 256);
+    model.layers = {size("num_hidden_layers", kMaxLayers, 64),
+                    {.mixer = &kMambaBlock, .feed_forward = nullptr}};
+    model.mamba_num_heads = size("num_heads", kMaxHeads, 128);
+    model.mamba_head_dim = size("head_dim", kMaxHeadSize, 64);
+    model.ssm_state_size = size("state_size", kMaxHeadSize, 128);
+    model.init_std = number("initializer_range", 0.1, 0, 10);
+    read_step_limits(model);
+    value_of("time_step_min");  // of fresh weights
+    require_text("hidden_act", {"silu", "swish"});
+    require_flag("rms_norm", true, true);
+    return model;
+  }
+
+  ModelSpec nemotron_h() {
+    ModelSpec model;
+    read_states(model, 8, 128);
+    model.layers = nemotron_h_layers();
+    model.mamba_num_heads = size("mamba_num_heads", kMaxHeads, 128);
+    model.mamba_head_dim = size("mamba_head_dim", kMaxHeadSize, 64);
+    model.ssm_state_size = size("ssm_state_size", kMaxHeadSize, 128);
+    model.mamba_dt_min = number("time_step_min", 0.001, 0, 1e6);
+    model.heads = size("num_attention_heads", kMaxHeads, 32);
+    model.kv_heads = size("num_key_value_heads", kMaxHeads, 8);
+    model.head_size =
+        size(value_of("head_dim").is_null() ? "attention_head_dim" : "head_dim", kMaxHeadSize, 128);
+    model.ffn = size("intermediate_size", kMaxSize, 21504);
+    model.max_positions = size("max_position_embeddings", kMaxSize, 4096);
+    model.init_std = number("initializer_range", 0.02, 0, 10);
+    require_text("mamba_hidden_act", {"silu", "swish"});
+    require_text("mlp_hidden_act", {"relu2"});
+    for (const char* const key : {"attention_bias", "mlp_bias", "mamba_proj_bias"}) {
+      require_flag(key, false, false);
+    }
+    ignore_unused_keys();
+    return model;
+  }
+
+  /// Of steps, caches, generation, and of layers that the model does not have.
+  void ignore_unused_keys() {
+    for (const char* const key :
+         {"time_step_limit", "use_mamba_kernels", "mamba_ssm_cache_dtype", "num_logits_to_keep",
+          "n_routed_experts", "n_shared_experts", "moe_intermediate_size", "moe_latent_size",
+          "moe_shared_expert_intermediate_size", "moe_shared_expert_overlap", "num_experts_per_tok",
+          "routed_scaling_factor", "n_group", "topk_group", "norm_topk_prob",
+          "output_router_logits", "num_nextn_predict_layers", "mtp_layers_block_type",
+          "num_hidden_layers"}) {
+      value_of(key);
+    }
+  }
+
+  /// "hybrid_override_pattern", or as of transformers 5 a list of names "layers_block_type".
+  LayerPattern nemotron_h_layers() {
+    const json& list = value_of("layers_block_type");
+    const json& pattern = value_of("hybrid_override_pattern");
+    std::string letters;
+    if (list.is_array()) {
+      for (const json& name : list) {
+        letters += letter_of(list, name);
+      }
+    } else if (pattern.is_string()) {
+      letters = pattern.get<std::string>();
+    }
+    const std::string key = list.is_array() ? "layers_block_type" : "hybrid_override_pattern";
+    if (letters.empty() || letters.size() > static_cast<size_t>(kMaxLayers) ||
+        letters.find_first_not_of("M*-E") != std::string::npos) {
+      refuse(key, value_of(key), "must be 1 to {} layers of M, * and -", kMaxLayers);
+    }
+    if (letters.find('E') != std::string::npos) {
+      refuse(key, value_of(key), "braid's experts have SwiGLU, and those of this class do not");
+    }
+    return LayerPattern::parse(letters);
+  }
+
+  char letter_of(const json& list, const json& name) const {
+    constexpr std::array<std::pair<std::string_view, char>, 6> kNames = {{{"linear_attention", 'M'},
+                                                                          {"mamba", 'M'},
+                                                                          {"full_attention", '*'},
+                                                                          {"attention", '*'},
+                                                                          {"mlp", '-'},
+                                                                          {"moe", 'E'}}};
+    const auto* const found =
+        std::ranges::find_if(kNames, [&](const auto& known) { return name == known.first; });
+    if (found == kNames.end()) {
+      refuse("layers_block_type", list, "braid knows no layer {}", shown(name));
+    }
+    return found->second;
+  }
+
   ModelSpec gpt2() {
     ModelSpec model;
     model.layers = size("n_layer", kMaxLayers);
@@ -549,7 +710,7 @@ class ConfigReader {
 }  // namespace
 
 HfConfig parse_hf_config(std::string_view text, std::string_view path) {
-  return ConfigReader(text, path).read();
+  return ConfigReader(without_infinities(text), path).read();
 }
 
 }  // namespace braid

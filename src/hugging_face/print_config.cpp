@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
@@ -132,6 +133,67 @@ ordered_json deepseek_json(const ModelSpec& model) {
   return root;
 }
 
+/// Keys that are the same for all classes of layers with states. Their norms are one per group:
+/// older versions of transformers have one for all of a Mamba2's groups.
+ordered_json states_json(const ModelSpec& model) {
+  return {{"hidden_size", model.width},
+          {"conv_kernel", model.conv_kernel},
+          {"n_groups", model.mamba_n_groups},
+          {"chunk_size", model.mamba_chunk_size},
+          {"use_bias", false},
+          {"use_conv_bias", true},
+          {"layer_norm_epsilon", model.norm_epsilon}};
+}
+
+ordered_json mamba2_json(const ModelSpec& model) {
+  ordered_json root = states_json(model);
+  root.update({{"num_hidden_layers", model.layers.size()},
+               {"num_heads", model.mamba_num_heads},
+               {"head_dim", model.mamba_head_dim},
+               {"state_size", model.ssm_state_size},
+               {"expand", model.mamba_num_heads * model.mamba_head_dim / model.width},
+               {"hidden_act", "silu"},
+               {"residual_in_fp32", true}});
+  if (model.mamba_dt_min != 0 || model.mamba_dt_max != 0) {
+    constexpr double kNoLimit = std::numeric_limits<float>::max();  // JSON has no infinity
+    root["time_step_limit"] = {model.mamba_dt_min,
+                               model.mamba_dt_max == 0 ? kNoLimit : model.mamba_dt_max};
+  }
+  return root;
+}
+
+/// The pattern as of transformers 4; transformers 5 reads it too.
+std::string nemotron_h_pattern(const LayerPattern& layers) {
+  std::string pattern;
+  for (const LayerSpec& layer : layers) {
+    pattern += layer.mixer == &kMambaBlock ? 'M' : layer.mixer == &kAttentionBlock ? '*' : '-';
+  }
+  return pattern;
+}
+
+ordered_json nemotron_h_json(const ModelSpec& model) {
+  ordered_json root = states_json(model);
+  root.update({{"hybrid_override_pattern", nemotron_h_pattern(model.layers)},
+               {"num_hidden_layers", model.layers.size()},
+               {"mamba_num_heads", std::max<int64_t>(1, model.mamba_num_heads)},
+               {"mamba_head_dim", std::max<int64_t>(1, model.mamba_head_dim)},
+               {"ssm_state_size", std::max<int64_t>(1, model.ssm_state_size)},
+               {"mamba_hidden_act", "silu"},
+               {"mamba_proj_bias", false},
+               {"time_step_min", model.mamba_dt_min},
+               {"num_attention_heads", std::max<int64_t>(1, model.heads)},
+               {"num_key_value_heads", std::max<int64_t>(1, model.kv_heads)},
+               {"head_dim", std::max<int64_t>(1, model.head_size)},
+               {"attention_bias", false},
+               {"attention_dropout", 0.0},
+               {"intermediate_size", std::max<int64_t>(1, model.ffn)},
+               {"mlp_hidden_act", "relu2"},
+               {"mlp_bias", false},
+               {"max_position_embeddings", std::max<int64_t>(1, model.max_positions)},
+               {"residual_in_fp32", false}});
+  return root;
+}
+
 /// null, an id, or a list of several.
 ordered_json ids_json(const std::vector<int32_t>& ids) {
   if (ids.size() > 1) {
@@ -161,7 +223,10 @@ std::string print_hf_config(const ModelSpec& model, DType dtype, const HfCompani
   ordered_json root = {{"architectures", {names.architecture}}, {"model_type", names.model_type}};
   root.update(names.naming == HfNaming::kGpt2       ? gpt2_json(model)
               : names.naming == HfNaming::kDeepseek ? deepseek_json(model)
-                                                    : llama_json(model));
+              : names.naming == HfNaming::kLlama || names.naming == HfNaming::kMixtral
+                  ? llama_json(model)
+              : names.style == kMamba2Style ? mamba2_json(model)
+                                            : nemotron_h_json(model));
   root["vocab_size"] = model.vocabulary;
   root["tie_word_embeddings"] = model.tied_embeddings;
   root["initializer_range"] = model.init_std;

@@ -11,6 +11,12 @@
 namespace braid {
 namespace {
 
+constexpr LayerSpec kStates{.mixer = &kMambaBlock, .feed_forward = nullptr};
+constexpr std::array kMamba2Layers = {kStates};
+constexpr std::array kNemotronHLayers = {
+    kStates, LayerSpec{.mixer = &kAttentionBlock, .feed_forward = nullptr},
+    LayerSpec{.mixer = nullptr, .feed_forward = &kMlpBlock}};
+
 constexpr std::array kClasses = {
     HfClass{"LlamaForCausalLM", "llama", HfNaming::kLlama, kLlamaStyle, false},
     HfClass{"Qwen2ForCausalLM", "qwen2", HfNaming::kLlama, kLlamaStyle, true},
@@ -53,6 +59,16 @@ constexpr std::array kClasses = {
             .shared_expert = true,
             .mixer = &kMlaBlock,
             .sigmoid = true},
+    HfClass{.architecture = "Mamba2ForCausalLM",
+            .model_type = "mamba2",
+            .naming = HfNaming::kBackbone,
+            .style = kMamba2Style,
+            .layers = kMamba2Layers},
+    HfClass{.architecture = "NemotronHForCausalLM",
+            .model_type = "nemotron_h",
+            .naming = HfNaming::kBackbone,
+            .style = kNemotronHStyle,
+            .layers = kNemotronHLayers},
     HfClass{"GPT2LMHeadModel", "gpt2", HfNaming::kGpt2, kGpt2Style, true},
 };
 
@@ -70,6 +86,8 @@ ModelNames names_of(HfNaming naming) {
     case HfNaming::kMixtral:
     case HfNaming::kDeepseek:
       return {"model.embed_tokens.weight", "", "model.layers", "model.norm"};
+    case HfNaming::kBackbone:
+      return {"backbone.embeddings.weight", "", "backbone.layers", "backbone.norm_f"};
     case HfNaming::kGpt2:
       return {"transformer.wte.weight", "transformer.wpe.weight", "transformer.h",
               "transformer.ln_f"};
@@ -86,6 +104,11 @@ LayerSpec expert_layer(const HfClass& type) {
 }
 
 bool has_layers_of(const HfClass& type, const LayerPattern& layers) {
+  if (!type.layers.empty()) {
+    return std::ranges::all_of(layers, [&](const LayerSpec& layer) {
+      return std::ranges::find(type.layers, layer) != type.layers.end();
+    });
+  }
   const bool has_dense = !type.experts || type.some_mlps;
   return std::ranges::all_of(layers,
                              [&](const LayerSpec& layer) {
@@ -98,11 +121,19 @@ bool has_layers_of(const HfClass& type, const LayerPattern& layers) {
 /// "\"attention+mlp\" or \"attention+moe\"": those of the classes with this style.
 std::string layers_of_classes(const ModelStyle& style) {
   std::vector<std::string> names;
-  for (const HfClass& each : kClasses) {
-    const std::string name =
-        fmt::format("\"{}\"", layer_name(each.experts ? expert_layer(each) : dense_layer(each)));
-    if (each.style == style && std::ranges::find(names, name) == names.end()) {
+  const auto add = [&](const LayerSpec& layer) {
+    const std::string name = fmt::format("\"{}\"", layer_name(layer));
+    if (std::ranges::find(names, name) == names.end()) {
       names.push_back(name);
+    }
+  };
+  for (const HfClass& each : kClasses) {
+    if (each.style != style) {
+      continue;
+    }
+    std::ranges::for_each(each.layers, add);
+    if (each.layers.empty()) {
+      add(each.experts ? expert_layer(each) : dense_layer(each));
     }
   }
   return join(names, " or ");
@@ -116,6 +147,27 @@ void check_order(const ModelSpec& model, const HfClass& type) {
                   [&](const LayerSpec& layer) { return layer == dense_layer(type); })) {
     throw_config_error("model.pattern = \"{}\": a {} has all layers with \"mlp\" first",
                        layers.text(), type.architecture);
+  }
+}
+
+/// What files cannot say about states: Mamba2 has a multiple of its width, and Nemotron-H no upper
+/// limit of steps.
+void check_states(const ModelSpec& model, const HfClass& type) {
+  if (!model.layers.has(kMambaBlock)) {
+    return;
+  }
+  const int64_t inner = model.mamba_num_heads * model.mamba_head_dim;
+  const bool is_mamba2 = model.style == kMamba2Style;
+  if (is_mamba2 && inner % model.width != 0) {
+    throw_config_error(
+        "model.mamba_num_heads = {}: a {} has a multiple of model.width = {} features in all heads "
+        "of model.mamba_head_dim = {} together",
+        model.mamba_num_heads, type.architecture, model.width, model.mamba_head_dim);
+  }
+  if (!is_mamba2 && model.mamba_dt_max != 0) {
+    throw_config_error(
+        "model.mamba_dt_max = {}: a {} has no such limit; set model.mamba_dt_max = 0",
+        model.mamba_dt_max, type.architecture);
   }
 }
 
@@ -226,6 +278,9 @@ const HfClass& hf_class(const ModelSpec& model) {
   }
   if (found->naming == HfNaming::kDeepseek) {
     check_order(model, *found);
+  }
+  if (found->naming == HfNaming::kBackbone) {
+    check_states(model, *found);
   }
   return *found;
 }

@@ -11,7 +11,7 @@
 /// Models in the format of Hugging Face transformers: a folder with config.json and safetensors.
 /// Supported: LlamaForCausalLM, Qwen2ForCausalLM, Qwen2MoeForCausalLM, Qwen3ForCausalLM,
 /// Qwen3MoeForCausalLM, MixtralForCausalLM, OlmoeForCausalLM, DeepseekV2ForCausalLM,
-/// DeepseekV3ForCausalLM, GPT2LMHeadModel.
+/// DeepseekV3ForCausalLM, Mamba2ForCausalLM, NemotronHForCausalLM, GPT2LMHeadModel.
 namespace braid {
 
 /// The elements of the tensor's parameter, in row order: one run per row, HfTensor::pitch apart, or
@@ -36,7 +36,8 @@ struct HfClass {
   bool some_mlps = false;      ///< all but those that config.json names (mlp_only_layers)
   bool shared_expert = false;  ///< beside the experts; with a gate but for DeepSeek's
   const BlockDefinition* mixer = &kAttentionBlock;
-  bool sigmoid = false;  ///< routers have sigmoids and biases: DeepSeek-V3
+  bool sigmoid = false;                    ///< routers have sigmoids and biases: DeepSeek-V3
+  std::span<const LayerSpec> layers = {};  ///< the kinds of layers, of HfNaming::kBackbone
 };
 std::span<const HfClass> hf_classes();
 

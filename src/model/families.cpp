@@ -149,6 +149,49 @@ ModelSpec deepseek(const LatentShape& shape, const ExpertShape& experts, int64_t
           .norm_epsilon = 1e-6};
 }
 
+struct StateShape {
+  int64_t heads, groups;  ///< of 64 features, with 128 elements of a state each
+};
+
+ModelSpec with_states(ModelSpec spec, const StateShape& shape) {
+  spec.mamba_num_heads = shape.heads;
+  spec.mamba_head_dim = 64;
+  spec.ssm_state_size = 128;
+  spec.mamba_n_groups = shape.groups;
+  spec.conv_kernel = 4;
+  return spec;
+}
+
+ModelSpec mamba2(int64_t layers, int64_t width) {
+  ModelSpec spec =
+      with_states({.style = kMamba2Style,
+                   .layers = {layers, {.mixer = &kMambaBlock, .feed_forward = nullptr}},
+                   .width = width,
+                   .vocabulary = 50288,
+                   .tied_embeddings = true},
+                  {.heads = 2 * width / 64, .groups = 1});
+  spec.mamba_chunk_size = 256;
+  return spec;
+}
+
+/// Both sizes have the same layers, 24 of them with states and 4 with attention.
+ModelSpec nemotron_h(int64_t width, int64_t ffn, int64_t state_heads) {
+  constexpr std::string_view kPattern = "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-";
+  ModelSpec spec = with_states({.style = kNemotronHStyle,
+                                .layers = LayerPattern::parse(kPattern),
+                                .width = width,
+                                .heads = 32,
+                                .kv_heads = 8,
+                                .head_size = 128,
+                                .ffn = ffn,
+                                .vocabulary = 131072,
+                                .max_positions = 8192},
+                               {.heads = state_heads, .groups = 8});
+  spec.mamba_chunk_size = 128;
+  spec.mamba_dt_min = 0.001;  // as its class in transformers computes, from time_step_min
+  return spec;
+}
+
 constexpr RouterSpec kDeepseekLiteRouter{.normalize = false};
 constexpr RouterSpec kDeepseekV2Router{
     .normalize = false, .scale = 16.0, .groups = 8, .kept_groups = 3};
@@ -169,6 +212,10 @@ constexpr std::string_view kDeepseekV2 =
     "DeepSeek-AI, DeepSeek-V2, 2024, section 3.1.2 and appendix B";
 constexpr std::string_view kDeepseekV3 =
     "DeepSeek-AI, DeepSeek-V3 technical report, 2024, section 4.2";
+constexpr std::string_view kMamba2 =
+    "Dao and Gu, Transformers are SSMs, 2024, table 3 and its published code";
+constexpr std::string_view kNemotronH =
+    "NVIDIA, Nemotron-H: a family of hybrid Mamba-Transformer models, 2025, table 1";
 constexpr std::string_view kOlmoe =
     "Muennighoff et al., OLMoE: open mixture-of-experts language models, 2024";
 
@@ -215,6 +262,10 @@ const std::vector<ModelPreset>& presets() {
       {"deepseek-v3", kDeepseekV3,
        deepseek({61, 3, 7168, 128, 1536, 18432, 129280, 1.0}, {256, 8, 2048}, 1,
                 kDeepseekV3Router)},
+      {"mamba2-130m", kMamba2, mamba2(24, 768)},
+      {"mamba2-2.7b", kMamba2, mamba2(64, 2560)},
+      {"nemotron-h-4b", kNemotronH, nemotron_h(3072, 12288, 112)},
+      {"nemotron-h-8b", kNemotronH, nemotron_h(4096, 21504, 128)},
   };
   return kPresets;
 }

@@ -22,6 +22,8 @@ inline constexpr std::array kModelFamilies = {
     ModelFamily{.name = "llama", .style = kLlamaStyle},
     ModelFamily{.name = "qwen3", .style = kQwen3Style},
     ModelFamily{.name = "olmoe", .style = kOlmoeStyle, .normalizes_weights = false},
+    ModelFamily{.name = "mamba2", .style = kMamba2Style, .tied_embeddings = true},
+    ModelFamily{.name = "nemotron_h", .style = kNemotronHStyle},
     ModelFamily{.name = "gpt2", .style = kGpt2Style, .qkv_bias = true, .tied_embeddings = true},
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@ namespace braid {
 enum class HfNaming : uint8_t {
   kLlama,     ///< "self_attn.q_proj.weight", "mlp.experts.0.up_proj.weight"; Llama, Qwen, OLMoE
   kMixtral,   ///< the same but for "block_sparse_moe.experts.0.w3.weight"
+  kBackbone,  ///< "norm.weight" and "mixer.in_proj.weight", one block per layer; Mamba2, Nemotron-H
   kDeepseek,  ///< Llama's but for "mlp.shared_experts.up_proj.weight"; DeepSeek
   kGpt2,      ///< "attn.c_attn.weight"
 };
@@ -42,7 +44,9 @@ struct HfTensor {
 
   /// Rows in our parameter; vectors have rows of one element.
   int64_t num_rows() const { return shape[transposed ? 1 : 0]; }
-  int64_t num_columns() const { return shape.rank() == 1 ? 1 : shape[transposed ? 0 : 1]; }
+  int64_t num_columns() const {
+    return transposed ? shape[0] : shape.num_elems() / std::max<int64_t>(1, shape[0]);
+  }
   int64_t pitch() const { return row_stride * num_columns(); }
   const Shape& whole_shape() const { return whole.rank() > 0 ? whole : shape; }
 };

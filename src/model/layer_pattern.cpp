@@ -24,12 +24,39 @@ std::string block_names(BlockRole role) {
   return join(names, ", ");
 }
 
+/// The layer that a letter of Nemotron-H's patterns stands for.
+std::optional<LayerSpec> layer_of_letter(char letter) {
+  switch (letter) {
+    case 'M':
+      return LayerSpec{.mixer = &kMambaBlock, .feed_forward = nullptr};
+    case '*':
+      return LayerSpec{.mixer = &kAttentionBlock, .feed_forward = nullptr};
+    case '-':
+      return LayerSpec{.mixer = nullptr, .feed_forward = &kMlpBlock};
+    case 'E':
+      return LayerSpec{.mixer = nullptr, .feed_forward = &kMoeBlock};
+    default:
+      return std::nullopt;
+  }
+}
+
+bool has_letters_only(std::string_view text) {
+  return !text.empty() &&
+         std::ranges::all_of(text, [](char c) { return layer_of_letter(c).has_value(); });
+}
+
 class PatternParser {
  public:
   explicit PatternParser(std::string_view text) : text_(text) {}
 
   std::vector<LayerSpec> parse() {
     std::vector<LayerSpec> layers;
+    if (has_letters_only(text_)) {
+      for (const char letter : text_) {
+        append(layers, {*layer_of_letter(letter)}, 1);
+      }
+      return layers;
+    }
     for (skip_blanks(); at_ < text_.size(); skip_blanks()) {
       std::vector<LayerSpec> part = text_[at_] == '(' ? read_group() : read_layers();
       append(layers, part, 1);

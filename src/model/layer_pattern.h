@@ -12,6 +12,7 @@ struct BlockDefinition;  // model/blocks/block.h
 
 // Of the usual layer. All kinds: blocks/registry.h.
 extern const BlockDefinition kAttentionBlock;
+extern const BlockDefinition kMambaBlock;
 extern const BlockDefinition kMlaBlock;
 extern const BlockDefinition kMlpBlock;
 extern const BlockDefinition kMoeBlock;
@@ -49,8 +50,9 @@ class LayerPattern {
   explicit LayerPattern(std::vector<LayerSpec> layers) : layers_(std::move(layers)) {}
 
   /// Parses names of layers, separated by blanks or commas: "attention+mlp*2 mlp". "x*n" repeats a
-  /// layer, "(...)*n" a group; groups do not nest. Throws ConfigError naming model.pattern and the
-  /// mistake, also for more than 4096 layers.
+  /// layer, "(...)*n" a group; groups do not nest. A text of the letters M, *, - and E alone is a
+  /// pattern as Nemotron-H has them: each letter a layer with one block, mamba, attention, mlp or
+  /// moe. Throws ConfigError naming model.pattern and the mistake, also for more than 4096 layers.
   static LayerPattern parse(std::string_view text);
   /// Inverse of `parse`; runs of equal layers are written as one.
   std::string text() const;

@@ -103,6 +103,16 @@ std::string describe_heads(const ModelSpec& spec) {
                      spec.kv_lora_rank, queries);
 }
 
+/// ", states of 24 heads of 64 x 128 in 1 group"; empty without layers with "mamba".
+std::string describe_states(const ModelSpec& spec) {
+  if (!spec.layers.has(kMambaBlock)) {
+    return "";
+  }
+  return fmt::format(", states of {} heads of {} x {} in {} group{}", spec.mamba_num_heads,
+                     spec.mamba_head_dim, spec.ssm_state_size, spec.mamba_n_groups,
+                     spec.mamba_n_groups == 1 ? "" : "s");
+}
+
 /// "6919.16 M parameters", and for experts how many of them work on a token.
 std::string describe_parameters(const ModelSpec& spec) {
   const double all = static_cast<double>(num_parameters(spec)) * 1e-6;
@@ -117,13 +127,14 @@ std::string describe_parameters(const ModelSpec& spec) {
 
 std::string describe_model(const ModelSpec& spec) {
   const bool is_usual = spec.layers == LayerPattern(spec.layers.size());
-  const bool has_ffn = spec.layers.has(kMlpBlock) || !spec.layers.has(kMoeBlock);
-  return fmt::format("{}: {} layers{}, width {}{}{}{}, vocabulary {}{}, {}",
-                     family_name(spec.style), spec.layers.size(),
-                     is_usual ? "" : fmt::format(" ({})", spec.layers.text()), spec.width,
-                     describe_heads(spec), has_ffn ? fmt::format(", ffn {}", spec.ffn) : "",
-                     describe_experts(spec), spec.vocabulary, spec.tied_embeddings ? " (tied)" : "",
-                     describe_parameters(spec));
+  const bool has_ffn =
+      spec.layers.has(kMlpBlock) || !(spec.layers.has(kMoeBlock) || spec.layers.has(kMambaBlock));
+  return fmt::format(
+      "{}: {} layers{}, width {}{}{}{}{}, vocabulary {}{}, {}", family_name(spec.style),
+      spec.layers.size(), is_usual ? "" : fmt::format(" ({})", spec.layers.text()), spec.width,
+      describe_heads(spec), describe_states(spec), has_ffn ? fmt::format(", ffn {}", spec.ffn) : "",
+      describe_experts(spec), spec.vocabulary, spec.tied_embeddings ? " (tied)" : "",
+      describe_parameters(spec));
 }
 
 }  // namespace braid

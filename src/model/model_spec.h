@@ -12,8 +12,9 @@ enum class NormKind : uint8_t { kRmsNorm, kLayerNorm };
 enum class PositionKind : uint8_t {
   kRope,     ///< queries and keys are rotated
   kLearned,  ///< a table is added to the embedding
+  kNone,     ///< states and causal attention order the tokens
 };
-enum class Activation : uint8_t { kSwiglu, kGelu };
+enum class Activation : uint8_t { kSwiglu, kGelu, kRelu2 };
 /// RMSNorm of queries and keys in front of their rotation.
 enum class HeadNorm : uint8_t {
   kNone,
@@ -46,6 +47,12 @@ constexpr ModelStyle kGpt2Style{.norm = NormKind::kLayerNorm,
 constexpr ModelStyle kQwen3Style{.head_norm = HeadNorm::kHead};
 constexpr ModelStyle kOlmoeStyle{.head_norm = HeadNorm::kRow};
 
+/// RMSNorm, no positions, no biases.
+constexpr ModelStyle kMamba2Style{.positions = PositionKind::kNone};
+/// The same with squares of ReLU in MLPs, which have no gate.
+constexpr ModelStyle kNemotronHStyle{.positions = PositionKind::kNone,
+                                     .activation = Activation::kRelu2};
+
 /// How a router chooses experts, and the weights of their results (ops/router.h).
 struct RouterSpec {
   bool sigmoid = false;     ///< scores are sigmoids of logits; otherwise a softmax over the experts
@@ -75,8 +82,17 @@ struct ModelSpec {
   int64_t qk_nope_head_dim = 0;  ///< elements of a query or key head without a position
   int64_t qk_rope_head_dim = 0;  ///< its rotated elements
   int64_t v_head_dim = 0;        ///< elements of a value head
-  int64_t ffn = 0;               ///< intermediate_size
-  int64_t experts = 0;           ///< num_experts, num_local_experts, n_routed_experts
+  /// Of Mamba-2 layers (ops/mamba2.h), with Nemotron-H's names there.
+  int64_t mamba_num_heads = 0;
+  int64_t mamba_head_dim = 0;
+  int64_t ssm_state_size = 0;
+  int64_t mamba_n_groups = 0;     ///< n_groups: of heads with the same B and C, and of norms
+  int64_t conv_kernel = 0;        ///< taps of the convolution
+  int64_t mamba_chunk_size = 0;   ///< chunk_size
+  double mamba_dt_min = 0.0;      ///< time_step_limit
+  double mamba_dt_max = 0.0;      ///< 0: there is no limit
+  int64_t ffn = 0;                ///< intermediate_size
+  int64_t experts = 0;            ///< num_experts, num_local_experts, n_routed_experts
   int64_t experts_per_token = 0;  ///< num_experts_per_tok
   int64_t expert_ffn = 0;         ///< moe_intermediate_size: hidden features of each expert
   int64_t shared_ffn = 0;         ///< of the expert that works on all tokens; 0: there is none

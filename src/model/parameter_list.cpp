@@ -71,6 +71,11 @@ void ParameterList::router_bias(std::string_view name, int64_t size) {
        .split = TensorSplit::kNorm});
 }
 
+void ParameterList::add(std::string_view name, Parameter parameter) {
+  parameter.name = scoped(name);
+  add(std::move(parameter));
+}
+
 std::string ParameterList::scoped(std::string_view name) const {
   return fmt::format("{}.{}", unit_, name);
 }

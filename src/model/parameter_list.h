@@ -57,6 +57,9 @@ class ParameterList {
   /// Bias [size] 0 of the experts of a router (Parameter::balances).
   void router_bias(std::string_view name, int64_t size);
 
+  /// Any other one; sets its name, layer and unit.
+  void add(std::string_view name, Parameter parameter);
+
   /// 1/sqrt(blocks of the model), as in GPT-2. Matrices whose results are added to the residual
   /// stream are initialised smaller by this factor.
   double residual_scale() const { return residual_scale_; }

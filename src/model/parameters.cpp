@@ -1,6 +1,7 @@
 #include "model/parameters.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/errors.h"
@@ -25,6 +26,31 @@ void fill_normal(uint64_t key, double std, uint64_t first, std::span<float> out)
   if (i < out.size()) {
     out[i] = static_cast<float>(std * philox_normal(key, first + i));
   }
+}
+
+bool is_uniform(ParameterInit init) {
+  return init == ParameterInit::kUniform || init == ParameterInit::kLogOfUniform ||
+         init == ParameterInit::kSoftplusIsLogUniform;
+}
+
+/// The value that a uniform variate in (0, 1) becomes.
+double spread(const Parameter& parameter, double variate) {
+  const double low = parameter.init_low;
+  const double high = parameter.init_high;
+  switch (parameter.init) {
+    case ParameterInit::kLogOfUniform:
+      return std::log(low + (high - low) * variate);
+    case ParameterInit::kSoftplusIsLogUniform: {
+      const double softplus = low * std::pow(high / low, variate);
+      return softplus + std::log(-std::expm1(-softplus));
+    }
+    default:
+      return low + (high - low) * variate;
+  }
+}
+
+uint64_t stream_of(const Parameter& parameter, uint64_t seed) {
+  return seed ^ stable_hash(parameter.name.data(), parameter.name.size());
 }
 
 }  // namespace
@@ -53,6 +79,14 @@ std::vector<Parameter> model_parameters(const ModelSpec& spec) {
 
 void initial_values(const Parameter& parameter, int64_t vocabulary, uint64_t seed, int64_t begin,
                     std::span<float> out) {
+  const uint64_t key = stream_of(parameter, seed);
+  if (is_uniform(parameter.init)) {
+    for (size_t i = 0; i < out.size(); ++i) {
+      const double variate = philox_uniform(key, static_cast<uint64_t>(begin) + i);
+      out[i] = static_cast<float>(spread(parameter, variate));
+    }
+    return;
+  }
   if (parameter.init != ParameterInit::kNormal) {
     std::fill(out.begin(), out.end(), parameter.init == ParameterInit::kOnes ? 1.0f : 0.0f);
     return;
@@ -61,7 +95,6 @@ void initial_values(const Parameter& parameter, int64_t vocabulary, uint64_t see
       parameter.vocabulary_rows ? vocabulary * parameter.shape[1] : parameter.shape.num_elems();
   const auto num_drawn = static_cast<size_t>(
       std::clamp<int64_t>(valid_elems - begin, 0, static_cast<int64_t>(out.size())));
-  const uint64_t key = seed ^ stable_hash(parameter.name.data(), parameter.name.size());
   fill_normal(key, parameter.init_std, static_cast<uint64_t>(begin), out.first(num_drawn));
   std::fill(out.begin() + static_cast<std::ptrdiff_t>(num_drawn), out.end(), 0.0f);
 }

@@ -10,7 +10,15 @@
 
 namespace braid {
 
-enum class ParameterInit : uint8_t { kNormal, kOnes, kZeros };
+enum class ParameterInit : uint8_t {
+  kNormal,
+  kOnes,
+  kZeros,
+  // With u uniform in (Parameter::init_low, Parameter::init_high):
+  kUniform,              ///< u
+  kLogOfUniform,         ///< log(u)
+  kSoftplusIsLogUniform  ///< its softplus is exp(u') with u' uniform between the limits' logarithms
+};
 
 /// How the ranks of a tensor-parallel group share a parameter (model/parameter_shard.h).
 enum class TensorSplit : uint8_t {
@@ -47,6 +55,8 @@ struct Parameter {
   Shape shape;
   ParameterInit init = ParameterInit::kNormal;
   double init_std = 0.02;
+  double init_low = 0.0;
+  double init_high = 0.0;
   bool weight_decay = true;      ///< matrices and embeddings decay; norms and biases do not
   bool vocabulary_rows = false;  ///< dimension 0 is the padded vocabulary
   /// Bias of a router: balance_update changes it (ops/optimizer.h), and its main grad is no

@@ -28,7 +28,8 @@ void check_swiglu_backward(const OpSpec& spec) {
   operands.done();
 }
 
-void check_gelu(const OpSpec& spec) {
+/// Of an activation function of each element alone.
+void check_map(const OpSpec& spec) {
   static_cast<void>(attributes_of<NoAttributes>(spec));
   OperandChecker operands(spec);
   const OperandSpec& x = operands.next_floating("x", Access::kRead, 2);
@@ -36,7 +37,7 @@ void check_gelu(const OpSpec& spec) {
   operands.done();
 }
 
-void check_gelu_backward(const OpSpec& spec) {
+void check_map_backward(const OpSpec& spec) {
   static_cast<void>(attributes_of<NoAttributes>(spec));
   OperandChecker operands(spec);
   const OperandSpec& x = operands.next_floating("x", Access::kRead, 2);
@@ -65,6 +66,18 @@ void swiglu_backward(BackwardBuilder& builder, const Node& node) {
 
 void gelu_backward(BackwardBuilder& builder, const Node& node) {
   backward_as(builder, node, "gelu_backward");
+}
+
+void relu2_backward(BackwardBuilder& builder, const Node& node) {
+  backward_as(builder, node, "relu2_backward");
+}
+
+/// y of x's shape.
+ValueId add_map(GraphBuilder& builder, std::string op, ValueId x, std::string_view site) {
+  const Value input = builder.value(x);
+  const ValueId y = builder.add_activation(site, input.dtype, input.shape);
+  builder.add_node(std::move(op), {}, std::array{Operand{x}, Operand{y, Access::kWrite}}, site);
+  return y;
 }
 
 }  // namespace
@@ -98,7 +111,7 @@ const OpDefinition kGeluOp{
     .summary = "Gaussian error linear unit, tanh approximation.",
     .family = OpFamily::kMemoryBound,
     .kind = OpKind::kElementwise,
-    .check = check_gelu,
+    .check = check_map,
     .cost = elementwise_cost<9>,
     .backward = gelu_backward,
     .recompute = Recompute::kNorms,
@@ -111,8 +124,32 @@ const OpDefinition kGeluBackwardOp{
     .summary = "Gradient of gelu.",
     .family = OpFamily::kMemoryBound,
     .kind = OpKind::kElementwise,
-    .check = check_gelu_backward,
+    .check = check_map_backward,
     .cost = elementwise_cost<16>,
+    .split = kSplitByRows,
+    .values = ValueRule::kByRow,
+};
+
+const OpDefinition kRelu2Op{
+    .name = "relu2",
+    .summary = "Square of the rectified linear unit.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kElementwise,
+    .check = check_map,
+    .cost = elementwise_cost<2>,
+    .backward = relu2_backward,
+    .recompute = Recompute::kNorms,
+    .split = kSplitByRows,
+    .values = ValueRule::kByRow,
+};
+
+const OpDefinition kRelu2BackwardOp{
+    .name = "relu2_backward",
+    .summary = "Gradient of relu2.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kElementwise,
+    .check = check_map_backward,
+    .cost = elementwise_cost<3>,
     .split = kSplitByRows,
     .values = ValueRule::kByRow,
 };
@@ -125,10 +162,11 @@ ValueId swiglu(GraphBuilder& builder, ValueId gate_up, std::string_view site) {
 }
 
 ValueId gelu(GraphBuilder& builder, ValueId x, std::string_view site) {
-  const Value input = builder.value(x);
-  const ValueId y = builder.add_activation(site, input.dtype, input.shape);
-  builder.add_node("gelu", {}, std::array{Operand{x}, Operand{y, Access::kWrite}}, site);
-  return y;
+  return add_map(builder, "gelu", x, site);
+}
+
+ValueId relu2(GraphBuilder& builder, ValueId x, std::string_view site) {
+  return add_map(builder, "relu2", x, site);
 }
 
 }  // namespace braid

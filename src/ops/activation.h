@@ -9,14 +9,18 @@ namespace braid {
 /// inputs of an element of y are adjacent, also in tiles of the product before it; y_i =
 /// silu(gate_i) * up_i. swiglu_backward: gate_up [N,2F], dy [N,F] -> d_gate_up [N,2F]. gelu: x
 /// [N,F] -> y [N,F], the tanh approximation 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), as in
-/// GPT-2. gelu_backward: x [N,F], dy [N,F] -> dx [N,F]. No attributes.
+/// GPT-2. relu2: x [N,F] -> y [N,F], max(x, 0)^2, as in Nemotron. gelu_backward, relu2_backward: x
+/// [N,F], dy [N,F] -> dx [N,F]. No attributes.
 
 extern const OpDefinition kSwigluOp;
 extern const OpDefinition kSwigluBackwardOp;
 extern const OpDefinition kGeluOp;
 extern const OpDefinition kGeluBackwardOp;
+extern const OpDefinition kRelu2Op;
+extern const OpDefinition kRelu2BackwardOp;
 
 ValueId swiglu(GraphBuilder& builder, ValueId gate_up, std::string_view site);
 ValueId gelu(GraphBuilder& builder, ValueId x, std::string_view site);
+ValueId relu2(GraphBuilder& builder, ValueId x, std::string_view site);
 
 }  // namespace braid

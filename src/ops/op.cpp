@@ -94,6 +94,8 @@ constexpr std::array kOps = {
     &kRoutedSwigluBackwardOp,
     &kGeluOp,
     &kGeluBackwardOp,
+    &kRelu2Op,
+    &kRelu2BackwardOp,
     &kRouterLinearOp,
     &kRouterLinearDgradOp,
     &kRouterLinearWgradOp,

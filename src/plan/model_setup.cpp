@@ -98,6 +98,27 @@ void for_each_latent_key(auto& spec, auto& config, const auto& visit) {
   visit("v_head_dim", spec.v_head_dim, config.v_head_dim);
 }
 
+void refuse_mamba_key(std::string_view key, const auto& given) {
+  if (given) {
+    throw_config_error(
+        "model.{} = {}: no layer of model.pattern has \"mamba\"; remove the key, or write "
+        "\"mamba\" for layers with states",
+        key, *given);
+  }
+}
+
+/// The same for layers with states.
+void for_each_mamba_key(auto& spec, auto& config, const auto& visit) {
+  visit("mamba_num_heads", spec.mamba_num_heads, config.mamba_num_heads);
+  visit("mamba_head_dim", spec.mamba_head_dim, config.mamba_head_dim);
+  visit("ssm_state_size", spec.ssm_state_size, config.ssm_state_size);
+  visit("mamba_n_groups", spec.mamba_n_groups, config.mamba_n_groups);
+  visit("conv_kernel", spec.conv_kernel, config.conv_kernel);
+  visit("mamba_chunk_size", spec.mamba_chunk_size, config.mamba_chunk_size);
+  visit("mamba_dt_min", spec.mamba_dt_min, config.mamba_dt_min);
+  visit("mamba_dt_max", spec.mamba_dt_max, config.mamba_dt_max);
+}
+
 /// The keys of rotary frequencies with their members; `visit(name, value, given)`, the name without
 /// "rope_".
 void for_each_rope_key(auto& scaling, auto& config, const auto& visit) {
@@ -160,6 +181,16 @@ void set_latents(ModelSpec& spec, const ModelConfig& config) {
         }
         override_with(size, given);
       });
+}
+
+void set_states(ModelSpec& spec, const ModelConfig& config) {
+  const bool has_states = spec.layers.has(kMambaBlock);
+  for_each_mamba_key(spec, config, [&](std::string_view key, auto& value, const auto& given) {
+    if (!has_states) {
+      return refuse_mamba_key(key, given);
+    }
+    override_with(value, given);
+  });
 }
 
 void refuse_expert_keys(const ModelConfig& config) {
@@ -248,6 +279,7 @@ ModelSpec resolve_model(const ModelConfig& config, int64_t sequence, int64_t tok
   require_given("layers", spec.layers.size());
   set_experts(spec, config);
   set_latents(spec, config);
+  set_states(spec, config);
   override_with(spec.width, config.width);
   override_with(spec.heads, config.heads);
   override_with(spec.kv_heads, config.kv_heads);
@@ -282,7 +314,9 @@ ModelConfig model_keys(const ModelSpec& model) {
   ModelConfig keys;
   keys.family = std::string(family_name(model.style));
   keys.width = model.width;
-  keys.heads = model.heads;
+  if (model.heads > 0) {
+    keys.heads = model.heads;
+  }
   keys.kv_heads = model.kv_heads;
   keys.head_size = model.head_size;
   keys.ffn = model.ffn;
@@ -290,6 +324,10 @@ ModelConfig model_keys(const ModelSpec& model) {
     for_each_latent_key(
         model, keys,
         [](std::string_view, const int64_t& size, std::optional<int64_t>& key) { key = size; });
+  }
+  if (model.layers.has(kMambaBlock)) {
+    for_each_mamba_key(model, keys,
+                       [](std::string_view, const auto& value, auto& key) { key = value; });
   }
   if (model.layers.has(kMoeBlock)) {
     set_expert_keys(keys, model);
@@ -301,7 +339,8 @@ ModelConfig model_keys(const ModelSpec& model) {
   keys.init_std = model.init_std;
   if (model.style.positions == PositionKind::kLearned) {
     keys.max_positions = model.max_positions;
-  } else {
+  }
+  if (model.style.positions == PositionKind::kRope) {
     keys.rope_theta = model.rope_theta;
     keys = with_rope_scaling(std::move(keys), model);
   }
@@ -350,6 +389,9 @@ std::vector<std::string> changed_keys_of_preset(const ModelConfig& config) {
   compare("kv_heads", config.kv_heads, spec.kv_heads);
   compare("head_size", config.head_size, spec.head_size);
   for_each_latent_key(spec, config, [&](const char* key, int64_t preset, const auto& given) {
+    compare(key, given, preset);
+  });
+  for_each_mamba_key(spec, config, [&](const char* key, const auto& preset, const auto& given) {
     compare(key, given, preset);
   });
   compare("ffn", config.ffn, spec.ffn);

@@ -126,6 +126,18 @@ void shrink_latents(ModelConfig& small, const ModelSpec& model) {
   small.v_head_dim = 4;
 }
 
+/// As many heads and groups as tensor ranks may share.
+void shrink_states(ModelConfig& small, const ModelSpec& model) {
+  small.mamba_num_heads = 2 * model.mamba_n_groups;
+  small.mamba_head_dim = 3;
+  small.ssm_state_size = 5;
+  small.mamba_n_groups = model.mamba_n_groups;
+  small.conv_kernel = model.conv_kernel;
+  small.mamba_chunk_size = std::min<int64_t>(model.mamba_chunk_size, 8);
+  small.mamba_dt_min = model.mamba_dt_min;
+  small.mamba_dt_max = model.mamba_dt_max;
+}
+
 }  // namespace
 
 RunConfig shrunken(const RunConfig& config) {
@@ -143,6 +155,9 @@ RunConfig shrunken(const RunConfig& config) {
   small.model.ffn = 4 * parallel.tensor;
   if (model.layers.has(kMlaBlock)) {
     shrink_latents(small.model, model);
+  }
+  if (model.layers.has(kMambaBlock)) {
+    shrink_states(small.model, model);
   }
   if (model.layers.has(kMoeBlock)) {
     shrink_experts(small.model, model, parallel.tensor);

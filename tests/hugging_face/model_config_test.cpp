@@ -229,6 +229,78 @@ TEST(HfConfig, RefusesWhatRoutersDoNot) {
               HasSubstr("mlp_only_layers = 3: must be a list of layers"));
 }
 
+// As conversions of Mamba-2 have it; Python writes an infinity that JSON does not have.
+constexpr const char* kMamba2 = R"({
+  "architectures": ["Mamba2ForCausalLM"], "bos_token_id": 0, "chunk_size": 256, "conv_kernel": 4,
+  "eos_token_id": 0, "expand": 2, "head_dim": 64, "hidden_act": "silu", "hidden_size": 2560,
+  "initializer_range": 0.02, "layer_norm_epsilon": 1e-05, "model_type": "mamba2", "n_groups": 1,
+  "num_heads": 80, "num_hidden_layers": 64, "pad_token_id": 0, "rescale_prenorm_residual": false,
+  "residual_in_fp32": true, "rms_norm": true, "state_size": 128, "tie_word_embeddings": true,
+  "time_step_floor": 0.0001, "time_step_limit": [0.0, Infinity], "time_step_max": 0.1,
+  "time_step_min": 0.001, "time_step_rank": 160, "torch_dtype": "float32", "use_bias": false,
+  "use_cache": true, "use_conv_bias": true, "vocab_size": 50288})";
+
+TEST(HfConfig, ReadsAModelOfStates) {
+  const HfConfig config = parse(kMamba2);
+  EXPECT_EQ(config.model, find_preset("mamba2-2.7b").spec);
+  EXPECT_TRUE(config.ignored.empty());
+  const auto limits = [](const char* text) {
+    const ModelSpec model = parse(replaced(kMamba2, "[0.0, Infinity]", text)).model;
+    return std::pair(model.mamba_dt_min, model.mamba_dt_max);
+  };
+  EXPECT_EQ(limits("[0.01, {\"__float__\": \"Infinity\"}]"), std::pair(0.01, 0.0));
+  EXPECT_EQ(limits("[0.01, 0.5]"), std::pair(0.01, 0.5));
+  ModelSpec limited = config.model;
+  limited.mamba_dt_min = 0.01;
+  EXPECT_EQ(parse(print_hf_config(limited, DType::kF32)).model, limited);
+  limited.mamba_dt_max = 0.5;
+  EXPECT_EQ(parse(print_hf_config(limited, DType::kF32)).model, limited);
+  EXPECT_THAT(fault_of(replaced(kMamba2, "[0.0, Infinity]", "[0.0]")),
+              HasSubstr("time_step_limit = [0.0]: must be a list of two numbers"));
+  EXPECT_THAT(fault_of(replaced(kMamba2, "\"use_conv_bias\": true", "\"use_conv_bias\": false")),
+              HasSubstr("braid supports only use_conv_bias = true"));
+  EXPECT_THAT(fault_of(replaced(kMamba2, "\"silu\"", "\"Infinity\"")),
+              HasSubstr("hidden_act = \"Infinity\""));  // a text stays what it is
+}
+
+// Parts of NVIDIA's file of Nemotron-H-8B.
+constexpr const char* kNemotronH = R"({
+  "architectures": ["NemotronHForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+  "attention_head_dim": 128, "bos_token_id": 1, "chunk_size": 128, "conv_kernel": 4,
+  "eos_token_id": 2, "expand": 2, "hidden_dropout": 0.0, "hidden_size": 4096,
+  "hybrid_override_pattern": "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-",
+  "initializer_range": 0.02, "intermediate_size": 21504, "layer_norm_epsilon": 1e-05,
+  "mamba_head_dim": 64, "mamba_hidden_act": "silu", "mamba_num_heads": 128,
+  "mamba_proj_bias": false, "max_position_embeddings": 8192, "mlp_bias": false,
+  "mlp_hidden_act": "relu2", "model_type": "nemotron_h", "n_groups": 8, "num_attention_heads": 32,
+  "num_hidden_layers": 52, "num_key_value_heads": 8, "num_logits_to_keep": 1, "pad_token_id": 0,
+  "rescale_prenorm_residual": true, "residual_in_fp32": false, "sliding_window": null,
+  "ssm_state_size": 128, "tie_word_embeddings": false, "time_step_floor": 0.0001,
+  "time_step_max": 0.1, "time_step_min": 0.001, "torch_dtype": "bfloat16", "use_bias": false,
+  "use_cache": true, "use_conv_bias": true, "use_mamba_kernels": true, "vocab_size": 131072})";
+
+TEST(HfConfig, ReadsAHybrid) {
+  const HfConfig config = parse(kNemotronH);
+  EXPECT_EQ(config.model, find_preset("nemotron-h-8b").spec);
+  EXPECT_TRUE(config.ignored.empty());
+  const auto layers = [](const char* text) {
+    return parse(with(kNemotronH, text)).model.layers.text();
+  };
+  EXPECT_EQ(layers(R"("layers_block_type": ["mamba", "mlp", "full_attention"])"),
+            "mamba mlp attention");
+  EXPECT_THAT(fault_of(with(kNemotronH, R"("layers_block_type": ["mamba", "moe"])")),
+              HasSubstr("braid's experts have SwiGLU"));
+  EXPECT_THAT(fault_of(with(kNemotronH, R"("layers_block_type": ["conv"])")),
+              HasSubstr("braid knows no layer \"conv\""));
+  EXPECT_THAT(fault_of(replaced(kNemotronH, "\"relu2\"", "\"silu\"")),
+              HasSubstr("braid computes relu2 only"));
+  ModelSpec model = config.model;
+  model.mamba_dt_max = 1.0;
+  EXPECT_EQ(message_of<ConfigError>([&] { print_hf_config(model, DType::kF32); }),
+            "model.mamba_dt_max = 1: a NemotronHForCausalLM has no such limit; set "
+            "model.mamba_dt_max = 0");
+}
+
 TEST(HfConfig, NamesOfIgnoredKeysStayShortAndPrintable) {
   EXPECT_THAT(parse(with(kTinyLlama, R"("a\nb": "x")")).ignored,
               ElementsAre("\"a\\u000Ab\" = \"x\""));
@@ -278,7 +350,7 @@ TEST(HfConfig, RefusesOtherModels) {
   EXPECT_EQ(
       fault_of(replaced(kTinyLlama, "\"llama\"", "\"mamba\"")),
       "'m/config.json': model_type = \"mamba\": only llama, qwen2, qwen3, qwen2_moe, qwen3_moe, "
-      "mixtral, olmoe, deepseek_v2, deepseek_v3, gpt2 can be imported");
+      "mixtral, olmoe, deepseek_v2, deepseek_v3, mamba2, nemotron_h, gpt2 can be imported");
   EXPECT_THAT(fault_of("{}"), HasSubstr("model_type = null"));
   EXPECT_EQ(fault_of(replaced(kGpt2, "GPT2LMHeadModel", "GPT2DoubleHeadsModel")),
             "'m/config.json': architectures = [\"GPT2DoubleHeadsModel\"]: braid imports only "

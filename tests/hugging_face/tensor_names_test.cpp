@@ -66,6 +66,25 @@ TEST(HfTensors, Gpt2HasItsNamesAndShapes) {
                          "transformer.h.11.mlp.c_proj.bias [768]", "transformer.ln_f.bias [768]"}));
 }
 
+TEST(HfTensors, HybridsHaveOneBlockPerLayer) {
+  const std::vector<std::string> list = listed("nemotron-h-8b");
+  EXPECT_EQ(list.size(), 1u + 24 * 9 + 4 * 5 + 24 * 3 + 2);
+  EXPECT_THAT(
+      list, IsSupersetOf(
+                {"backbone.embeddings.weight [131072,4096]", "backbone.layers.0.norm.weight [4096]",
+                 "backbone.layers.0.mixer.in_proj.weight [18560,4096]",
+                 "backbone.layers.0.mixer.conv1d.weight [10240,1,4]",
+                 "backbone.layers.0.mixer.conv1d.bias [10240]",
+                 "backbone.layers.0.mixer.dt_bias [128]", "backbone.layers.0.mixer.A_log [128]",
+                 "backbone.layers.0.mixer.D [128]", "backbone.layers.0.mixer.norm.weight [8192]",
+                 "backbone.layers.0.mixer.out_proj.weight [4096,8192]",
+                 "backbone.layers.1.mixer.up_proj.weight [21504,4096]",
+                 "backbone.layers.1.mixer.down_proj.weight [4096,21504]",
+                 "backbone.layers.7.mixer.k_proj.weight [1024,4096]",
+                 "backbone.layers.7.mixer.o_proj.weight [4096,4096]",
+                 "backbone.norm_f.weight [4096]", "lm_head.weight [131072,4096]"}));
+}
+
 TEST(HfTensors, ExpertsHaveTheirNamesAndShapes) {
   const std::vector<std::string> qwen = listed("qwen3-30b-a3b");
   EXPECT_EQ(qwen.size(), 18867u);

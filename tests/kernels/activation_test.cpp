@@ -33,6 +33,18 @@ KernelCase gelu_case(DType dtype, Sizes s) {
       {"gelu", {}, {read(dtype, {s.rows, s.width}), write(dtype, {s.rows, s.width})}});
 }
 
+KernelCase relu2_case(DType dtype, Sizes s) {
+  return KernelCase(
+      {"relu2", {}, {read(dtype, {s.rows, s.width}), write(dtype, {s.rows, s.width})}});
+}
+
+KernelCase relu2_backward_case(DType dtype, Sizes s) {
+  return KernelCase({"relu2_backward",
+                     {},
+                     {read(dtype, {s.rows, s.width}), read(dtype, {s.rows, s.width}),
+                      write(dtype, {s.rows, s.width})}});
+}
+
 KernelCase gelu_backward_case(DType dtype, Sizes s) {
   return KernelCase({"gelu_backward",
                      {},
@@ -177,6 +189,40 @@ TEST(Activation, DoesNotDependOnTheNumberOfWorkers) {
     expect_same_for_any_workers([&] { return gelu_case(dtype, kSplitSizes); });
     expect_same_for_any_workers([&] { return gelu_backward_case(dtype, kSplitSizes); });
   }
+}
+
+// One product, and one rounding.
+TEST(Relu2, IsTheSquareOfPositiveParts) {
+  for (const DType dtype : kFloatDtypes) {
+    for (const Sizes s : kAwkward) {
+      KernelCase kernel = relu2_case(dtype, s);
+      KernelCase backward = relu2_backward_case(dtype, s);
+      spread(kernel, 0, 8);
+      spread(backward, 0, 8);
+      std::vector<double> y = kernel.values(0);
+      std::vector<double> dx = backward.values(1);
+      for (size_t i = 0; i < y.size(); ++i) {
+        const double positive = std::max(y[i], 0.0);
+        y[i] = positive * positive;
+        dx[i] *= 2 * positive;
+      }
+      kernel.run(2);
+      backward.run(2);
+      const Tolerance tolerance{.relative = 2.01 * rounding_error(dtype)};
+      expect_close(kernel.values(1), y, tolerance);
+      expect_close(backward.values(2), dx, tolerance);
+    }
+  }
+}
+
+TEST(Relu2, KeepsNan) {
+  KernelCase kernel = relu2_case(DType::kF32, {1, 3});
+  kernel.set(0, {kNan, -kInfinity, kInfinity});
+  kernel.run();
+  const auto y = kernel.values(1);
+  EXPECT_TRUE(std::isnan(y[0]));
+  EXPECT_EQ(y[1], 0.0);
+  EXPECT_EQ(y[2], kInfinity);
 }
 
 }  // namespace

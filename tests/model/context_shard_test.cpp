@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/expect_error.h"
+#include "model/families.h"
 
 namespace braid {
 namespace {
@@ -154,6 +155,12 @@ TEST(CheckContextParallel, NamesRuleAndNearestValues) {
             "2 query and 1 key/value heads of a tensor rank; set parallel.context_method = "
             "\"ring\"");
   EXPECT_THAT(refusal({.size = 0}), HasSubstr("must be at least 1"));
+  EXPECT_EQ(message_of<ConfigError>([] {
+              check_context_parallel(find_preset("nemotron-h-8b").spec, {}, {.size = 2}, 8);
+            }),
+            "parallel.context = 2: layers with \"mamba\" need whole sequences; set "
+            "parallel.context = 1, and parallel.tensor or parallel.pipeline for more ranks per "
+            "sequence");
 }
 
 }  // namespace

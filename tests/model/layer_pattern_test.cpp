@@ -43,10 +43,19 @@ TEST(LayerPattern, NamesWithRepetitionsAreLayersInOrder) {
   EXPECT_FALSE(LayerPattern::parse("mlp").has(kAttentionBlock));
 }
 
+TEST(LayerPattern, LettersAreLayersOfOneBlockAsNemotronHHasThem) {
+  EXPECT_EQ(LayerPattern::parse("M-M*E"), LayerPattern::parse("mamba mlp mamba attention moe"));
+  EXPECT_EQ(LayerPattern::parse("M*").text(), "mamba attention");
+  EXPECT_EQ(LayerPattern::parse(std::string(4096, 'M')).size(), 4096);
+  EXPECT_THAT(refusal(std::string(4097, 'M')), HasSubstr("more than 4096 layers"));
+  EXPECT_THAT(refusal("M-X"), HasSubstr("\"M-X\" is no block"));
+  EXPECT_THAT(refusal("M*2"), HasSubstr("\"M\" is no block"));
+}
+
 TEST(LayerPattern, WhatIsNoPatternIsRefused) {
   EXPECT_EQ(refusal("attention+mlp mamba2"),
             "model.pattern = \"attention+mlp mamba2\": \"mamba2\" is no block that braid has here; "
-            "a layer is a mixer (attention, mla), a feed-forward (mlp, moe), or both as "
+            "a layer is a mixer (attention, mla, mamba), a feed-forward (mlp, moe), or both as "
             "\"MIXER+FEED_FORWARD\"");
   EXPECT_THAT(refusal("moe+mlp"), HasSubstr("\"moe\" is no block that braid has here"));
   EXPECT_THAT(refusal("mlp+attention"), HasSubstr("\"mlp\" is no block that braid has here"));

@@ -20,9 +20,9 @@ struct PublishedCount {
 
 class PresetCount : public testing::TestWithParam<PublishedCount> {};
 
-// Numbers of parameters as the published checkpoints have them; that of qwen2-57b-a14b is computed
-// from its published sizes. Those of deepseek-v3 are without the layer that predicts a second
-// token.
+// Numbers of parameters as the published checkpoints have them; those of qwen2-57b-a14b and
+// nemotron-h are computed from their published sizes. Those of deepseek-v3 are without the layer
+// that predicts a second token.
 TEST_P(PresetCount, EqualsThePublishedModel) {
   EXPECT_EQ(num_parameters(find_preset(GetParam().preset).spec), GetParam().parameters);
 }
@@ -46,7 +46,9 @@ INSTANTIATE_TEST_SUITE_P(
         PublishedCount{"qwen2-57b-a14b", 57408658944}, PublishedCount{"mixtral-8x7b", 46702792704},
         PublishedCount{"mixtral-8x22b", 140620634112}, PublishedCount{"olmoe-1b-7b", 6919161856},
         PublishedCount{"deepseek-v2-lite", 15706484224},
-        PublishedCount{"deepseek-v2", 235741434880}, PublishedCount{"deepseek-v3", 671026419200}),
+        PublishedCount{"deepseek-v2", 235741434880}, PublishedCount{"deepseek-v3", 671026419200},
+        PublishedCount{"mamba2-130m", 128989632}, PublishedCount{"mamba2-2.7b", 2702599680},
+        PublishedCount{"nemotron-h-4b", 4489223040}, PublishedCount{"nemotron-h-8b", 8100852736}),
     [](const auto& test) {
       std::string name = test.param.preset;
       for (char& c : name) {
@@ -56,7 +58,7 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 TEST(ModelSpec, EveryPresetIsCounted) {
-  EXPECT_EQ(model_presets().size(), 31u);
+  EXPECT_EQ(model_presets().size(), 35u);
   for (const ModelPreset& preset : model_presets()) {
     EXPECT_NO_THROW(check_model(preset.spec)) << preset.name;
   }
@@ -86,6 +88,16 @@ TEST(ModelSpec, FlopsPerTokenFollowTheStatedFormula) {
   EXPECT_DOUBLE_EQ(train_flops_per_token(spec, 8192), 6.0 * matrices + 6.0 * 32 * 8192 * 4096);
 }
 
+// Nemotron-H-8B: C B^T of 8 groups over chunks of 128, 128 heads of 64 with states of 128, and 4
+// taps of 10,240 channels, beside two projections.
+TEST(ModelSpec, FlopsOfStatesAreThoseOfSumsOverChunks) {
+  ModelSpec spec = find_preset("nemotron-h-8b").spec;
+  spec.layers = LayerPattern::parse("M");
+  const double states = 8.0 * 128 * 128 + 128.0 * (128 * 64 + 2 * 64 * 128) + 4.0 * 10240;
+  const double matrices = 4096.0 * (2 * 8192 + 2 * 1024 + 128) + 4096.0 * 8192 + 4096.0 * 131072;
+  EXPECT_DOUBLE_EQ(train_flops_per_token(spec, 8192), 6.0 * (matrices + states));
+}
+
 struct BadSize {
   int64_t ModelSpec::*member;
   int64_t value;
@@ -113,6 +125,15 @@ TEST(ModelSpec, ImpossibleSizesAreRefusedByName) {
       EXPECT_THAT(error.what(), HasSubstr(bad.message));
     }
   }
+  const auto hybrid_message = [](int64_t ModelSpec::*member, int64_t value) {
+    ModelSpec spec = find_preset("nemotron-h-8b").spec;
+    spec.*member = value;
+    return message_of<ConfigError>([&] { check_model(spec); });
+  };
+  EXPECT_THAT(hybrid_message(&ModelSpec::mamba_num_heads, 0), HasSubstr("mamba_num_heads = 0"));
+  EXPECT_EQ(hybrid_message(&ModelSpec::mamba_n_groups, 12),
+            "model.mamba_n_groups = 12: must divide model.mamba_num_heads = 128; set "
+            "model.mamba_n_groups = 4");
   ModelSpec spec = find_preset("llama-1b").spec;
   spec.layers = 0;
   EXPECT_THAT(message_of<ConfigError>([&] { check_model(spec); }), HasSubstr("model.layers = 0"));

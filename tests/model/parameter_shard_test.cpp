@@ -46,6 +46,23 @@ ParameterShard shard_of(const ModelSpec& spec, const std::string& name, const Te
   return shard_parameter(spec, find(spec, name), {.tensor = tensor});
 }
 
+ModelSpec hybrid() {
+  return {.style = kNemotronHStyle,
+          .layers = LayerPattern::parse("M*-"),
+          .width = 10,
+          .heads = 12,
+          .kv_heads = 4,
+          .head_size = 2,
+          .mamba_num_heads = 8,
+          .mamba_head_dim = 3,
+          .ssm_state_size = 5,
+          .mamba_n_groups = 4,
+          .conv_kernel = 2,
+          .mamba_chunk_size = 4,
+          .ffn = 24,
+          .vocabulary = 300};
+}
+
 struct Case {
   ModelSpec spec;
   int64_t size;
@@ -60,6 +77,9 @@ std::vector<Case> cases() {
   }
   for (const int64_t size : {1, 2, 3, 4, 6, 12}) {
     list.push_back({gpt2(), size});
+  }
+  for (const int64_t size : {1, 2, 4}) {
+    list.push_back({hybrid(), size});
   }
   return list;
 }
@@ -110,6 +130,20 @@ TEST(ParameterShard, SplitsQueriesKeysAndValuesEach) {
   EXPECT_TRUE(shard.partial_sums.empty());
   EXPECT_EQ(shard_of(llama(12, 4), "layers.0.attention.qkv.bias", {.size = 4, .index = 1}).ranges,
             shard.ranges);
+}
+
+TEST(ParameterShard, SplitsEachPartOfAStateSpace) {
+  // Rows of z (8 heads of 3), x (the same), B and C (4 groups of 5 each), dt (8 heads).
+  const TensorShard tensor{.size = 4, .index = 1};
+  const ParameterShard shard = shard_of(hybrid(), "layers.0.mamba.in_proj.weight", tensor);
+  EXPECT_EQ(shard.ranges,
+            (std::vector<IndexRange>{{6, 12}, {30, 36}, {53, 58}, {73, 78}, {90, 92}}));
+  EXPECT_EQ(shard.local_shape, (Shape{24, 10}));
+  EXPECT_TRUE(shard.partial_sums.empty());
+  EXPECT_EQ(shard_of(hybrid(), "layers.0.mamba.conv.weight", tensor).ranges,
+            (std::vector<IndexRange>{{6, 12}, {29, 34}, {49, 54}}));
+  EXPECT_EQ(shard_of(hybrid(), "layers.0.mamba.a_log", tensor).ranges,
+            (std::vector<IndexRange>{{2, 4}}));
 }
 
 TEST(ParameterShard, SharedKeyHeadsHavePartialGradientsThatOneRankCounts) {

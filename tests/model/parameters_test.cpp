@@ -96,6 +96,54 @@ TEST(Parameters, ValuesStayThoseOfEarlierVersions) {
                                         -0x1.8bbf7ep-6f, 0x1.4aa964p-6f, 0x1.e4ee9cp-7f}));
 }
 
+ModelSpec with_states() {
+  return {.style = kMamba2Style,
+          .layers = LayerPattern::parse("M"),
+          .width = 8,
+          .mamba_num_heads = 2000,
+          .mamba_head_dim = 1,
+          .ssm_state_size = 3,
+          .mamba_n_groups = 2,
+          .conv_kernel = 4,
+          .mamba_chunk_size = 8,
+          .vocabulary = 130};
+}
+
+std::vector<float> values_of(const Parameter& parameter) {
+  std::vector<float> values(static_cast<size_t>(parameter.shape.num_elems()));
+  initial_values(parameter, 130, 5, 0, values);
+  return values;
+}
+
+// Of 2,000 uniform values on (0, 1): the mean is off by 0.0065 (one standard error), and one of
+// each 20 equal parts of the interval has 100, with a standard deviation of 10.
+TEST(Parameters, OfStatesAreSpreadAsPublished) {
+  const std::vector<Parameter> list = model_parameters(with_states());
+  const auto expect_uniform = [&](const char* name, const auto& to_uniform) {
+    std::vector<int> parts(20);
+    for (const float value : values_of(find(list, name))) {
+      const double u = to_uniform(static_cast<double>(value));
+      ASSERT_TRUE(u > -1e-6 && u < 1 + 1e-6) << name << " " << value;
+      ++parts[std::min<size_t>(19, static_cast<size_t>(std::max(0.0, u) * 20))];
+    }
+    EXPECT_GT(*std::min_element(parts.begin(), parts.end()), 50) << name;
+  };
+  expect_uniform("layers.0.mamba.a_log", [](double x) { return (std::exp(x) - 1) / 15; });
+  expect_uniform("layers.0.mamba.dt_bias", [](double x) {
+    return std::log(std::log1p(std::exp(x)) / 0.001) / std::log(100.0);
+  });
+  expect_uniform("layers.0.mamba.conv.bias", [](double x) { return x + 0.5; });
+  expect_uniform("layers.0.mamba.conv.weight", [](double x) { return x + 0.5; });
+  EXPECT_EQ(values_of(find(list, "layers.0.mamba.skip")), std::vector<float>(2000, 1.0f));
+  const Parameter& a_log = find(list, "layers.0.mamba.a_log");
+  std::vector<float> piece(100);
+  initial_values(a_log, 130, 5, 77, piece);
+  EXPECT_TRUE(std::equal(piece.begin(), piece.end(), values_of(a_log).begin() + 77));
+  for (const Parameter& parameter : list) {
+    EXPECT_EQ(parameter.weight_decay, parameter.shape.rank() == 2) << parameter.name;
+  }
+}
+
 TEST(Parameters, SeedAndNameDecideTheValues) {
   const std::vector<Parameter> list = model_parameters(small(kLlamaStyle));
   std::vector<float> a(64), b(64), c(64);

@@ -3,6 +3,7 @@
 #include "base/errors.h"
 #include "base/expect_error.h"
 #include "model/blocks/attention/heads.h"
+#include "model/families.h"
 
 namespace braid {
 namespace {
@@ -110,6 +111,10 @@ TEST(TensorParallel, NamesTheRuleAndTheNearestThatFits) {
   EXPECT_EQ(refusal(odd, {.size = 4}),
             "parallel.tensor = 4: must divide model.ffn = 90; the nearest that fits this model is "
             "2");
+  EXPECT_EQ(
+      refusal(find_preset("nemotron-h-8b").spec, {.size = 16}),
+      "parallel.tensor = 16: must divide model.mamba_n_groups = 8; the nearest that fits this "
+      "model is 8");
 }
 
 TEST(TensorParallel, SplitsRowsEvenlyUnderSequenceParallelism) {

@@ -582,9 +582,13 @@ class DeclaredForms {
     add({{"swiglu", {}, {read(data_, whole), write(data_, half)}}, {"gate_up", "y"}});
     add({{"swiglu_backward", {}, {read(data_, whole), read(data_, half), write(data_, whole)}},
          {"gate_up", "dy", "d_gate_up"}});
-    add({{"gelu", {}, {read(data_, half), write(data_, half)}}, {"x", "y"}});
-    add({{"gelu_backward", {}, {read(data_, half), read(data_, half), write(data_, half)}},
-         {"x", "dy", "dx"}});
+    for (const char* const name : {"gelu", "relu2"}) {
+      add({{name, {}, {read(data_, half), write(data_, half)}}, {"x", "y"}});
+      add({{fmt::format("{}_backward", name),
+            {},
+            {read(data_, half), read(data_, half), write(data_, half)}},
+           {"x", "dy", "dx"}});
+    }
   }
 
   void add_embedding() {

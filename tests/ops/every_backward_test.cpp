@@ -160,7 +160,7 @@ void build_every_op(Forward& forward) {
              "swiglu");
   y = linear(b, y, forward.param("fc2", {12, 8}), std::nullopt, "fc2");
   sum = add_layernorm(b, y, sum.sum, norm_weight("n3"), norm_weight("b3"), 1e-5, "norm3");
-  y = gelu(b, sum.normed, "gelu");
+  y = add(b, gelu(b, sum.normed, "gelu"), relu2(b, sum.normed, "relu2"), "activated");
   y = add(b, y, sum.sum, "add");
   y = layernorm(b, y, norm_weight("n4"), norm_weight("b4"), 1e-5, "norm4");
   add_router(forward, y);

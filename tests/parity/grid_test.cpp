@@ -231,6 +231,20 @@ INSTANTIATE_TEST_SUITE_P(
                 "ranks=6 pipeline=3 tensor=2"}},
         3)));
 
+// A tensor rank has five runs of rows of the first matrix, and stages have layers of unequal cost.
+INSTANTIATE_TEST_SUITE_P(
+    Hybrids, ParityGrid,
+    testing::ValuesIn(thinned<Layout>(
+        {Layout{kHybridModel, "ranks=2 tensor=2"},
+         Layout{kHybridModel, "ranks=4 tensor=2 sequence_parallel=true shard=optimizer"},
+         Layout{kHybridModel, "ranks=4 shard=gradients memory.recompute=attention"},
+         Layout{kHybridModel, "ranks=4 shard=parameters"},
+         Layout{kHybridModel, "ranks=3 pipeline=3 schedule=zb-h1 memory.recompute=norms"},
+         Layout{kHybridModel,
+                "ranks=8 pipeline=2 tensor=2 virtual_stages=2 schedule=interleaved "
+                "sequence_parallel=true shard=parameters memory.recompute=full"}},
+        6)));
+
 // Matrices that make latents are whole on tensor ranks, and so is the rotated part of keys.
 INSTANTIATE_TEST_SUITE_P(
     Latents, ParityGrid,

@@ -72,6 +72,13 @@ inline constexpr const char* kLatentsModel =
     "model.kv_lora_rank=7 model.qk_nope_head_dim=3 model.qk_rope_head_dim=4 model.v_head_dim=9 "
     "model.ffn=24 model.vocabulary=101";
 
+/// States of two groups of heads, attention without positions, and squares of ReLU.
+inline constexpr const char* kHybridModel =
+    "model.family=nemotron_h model.pattern=M-M*-M model.width=24 model.heads=4 model.kv_heads=2 "
+    "model.head_size=4 model.ffn=48 model.mamba_num_heads=4 model.mamba_head_dim=3 "
+    "model.ssm_state_size=5 model.mamba_n_groups=2 model.mamba_chunk_size=5 "
+    "model.mamba_dt_min=0.02 model.vocabulary=101";
+
 /// Layers that differ in what they have and take.
 inline constexpr const char* kPatternModel =
     "model.family=llama model.pattern=attention,mlp*3,attention+mlp,attention*2,mlp "

@@ -299,6 +299,14 @@ std::vector<Layout> overlap_layouts() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, OverlapParity, testing::ValuesIn(thinned(overlap_layouts(), 13)));
+/// Layers with states, attention and an MLP alone, on stages of unequal numbers of them.
+const Layout kHybridLayout = {
+    "ranks=8 pipeline=2 tensor=2 train.microbatch=2 sequence_parallel=true shard=parameters "
+    "model.family=nemotron_h model.pattern=mamba,mlp,attention,mamba model.mamba_num_heads=4 "
+    "model.mamba_head_dim=3 model.ssm_state_size=5 model.mamba_n_groups=2 "
+    "model.mamba_chunk_size=3 train.dtype=bfloat16"};
+
+INSTANTIATE_TEST_SUITE_P(Hybrids, OverlapParity, testing::Values(kHybridLayout));
 INSTANTIATE_TEST_SUITE_P(Experts, OverlapParity, testing::ValuesIn(thinned(expert_layouts(), 11)));
 
 // A key that is new must be switched somewhere.

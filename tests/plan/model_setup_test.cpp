@@ -359,5 +359,45 @@ TEST(ModelKeys, AreThoseOfTheModel) {
   }
 }
 
+ModelConfig states_config() {
+  ModelConfig config;
+  config.family = "mamba2";
+  config.pattern = "MM";
+  config.width = 96;
+  config.mamba_num_heads = 6;
+  config.mamba_head_dim = 32;
+  config.ssm_state_size = 16;
+  return config;
+}
+
+TEST(ResolveModel, DerivesWhatLayersWithStatesLeaveOpen) {
+  const ModelSpec spec = resolve_model(states_config(), 128, 300);
+  EXPECT_EQ(spec.style, kMamba2Style);
+  EXPECT_EQ(spec.layers.text(), "mamba*2");
+  EXPECT_EQ(spec.mamba_n_groups, 1);
+  EXPECT_EQ(spec.conv_kernel, 4);
+  EXPECT_EQ(spec.mamba_chunk_size, 128);
+  EXPECT_TRUE(spec.tied_embeddings);
+  EXPECT_EQ(resolve_model(model_keys(spec), 128, 300), spec);
+  ModelConfig config;
+  config.preset = "nemotron-h-4b";
+  ModelSpec hybrid = resolve_model(config, 128, 300);
+  EXPECT_EQ(hybrid, find_preset("nemotron-h-4b").spec);
+  hybrid.max_positions = 0;  // says nothing without positions
+  EXPECT_EQ(resolve_model(model_keys(hybrid), 128, 300), hybrid);
+}
+
+TEST(ResolveModel, RefusesKeysOfStatesWithoutThem) {
+  ModelConfig config = states_config();
+  config.ssm_state_size.reset();
+  EXPECT_EQ(message_of<ConfigError>([&] { resolve_model(config, 128, 300); }),
+            "model.ssm_state_size is not given; set it, or name a model.preset");
+  config = small_config();
+  config.mamba_dt_min = 0.5;
+  EXPECT_EQ(message_of<ConfigError>([&] { resolve_model(config, 128, 300); }),
+            "model.mamba_dt_min = 0.5: no layer of model.pattern has \"mamba\"; remove the key, or "
+            "write \"mamba\" for layers with states");
+}
+
 }  // namespace
 }  // namespace braid

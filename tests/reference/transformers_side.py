@@ -104,7 +104,9 @@ def make_all(folder, request):
         made = make_model(model["architecture"], model["config"])
         made.save_pretrained(folder / name / "start")
         made.save_pretrained(folder / name / "start_in_files", max_shard_size="40KB")
-        made.save_pretrained(folder / name / "start_fused", save_original_format=False)  # experts in one tensor, as in memory
+        # Experts in one tensor, as in memory. Without experts this form is that of `start`, or, of Nemotron-H, of no published file.
+        has_experts = any(".experts." in key for key in made.state_dict())
+        made.save_pretrained(folder / name / "start_fused", save_original_format=not has_experts)
         made.to(torch.bfloat16).save_pretrained(folder / name / "start_bfloat16")
         write_indexed_dataset(folder / name / "data", make_documents(request["documents"], model["config"]["vocab_size"]))
     return {module.__name__: module.__version__ for module in (transformers, torch, numpy)}

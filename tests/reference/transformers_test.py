@@ -54,12 +54,30 @@ def deepseek(architecture, **more):
                  first_k_dense_replace=1, **more)
 
 
+def states(**more):
+    """Two groups of heads, and chunks that do not divide the sequence."""
+    return {"architecture": "Mamba2ForCausalLM",
+            "config": {"vocab_size": 96, "hidden_size": 64, "num_hidden_layers": 2, "num_heads": 8, "head_dim": 16, "state_size": 12,
+                       "n_groups": 2, "chunk_size": 20, "initializer_range": 0.02, "bos_token_id": 0, "eos_token_id": 0,
+                       "pad_token_id": None, **more}}
+
+
+def hybrid(pattern, **more):
+    """States of eight heads, attention without positions, and squares of ReLU."""
+    return {"architecture": "NemotronHForCausalLM",
+            "config": {"vocab_size": 96, "hidden_size": 64, "layers_block_type": [LAYERS[letter] for letter in pattern],
+                       "mamba_num_heads": 8, "mamba_head_dim": 12, "ssm_state_size": 10, "n_groups": 2, "chunk_size": 24,
+                       "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 96,
+                       "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": None, **more}}
+
+
 def gpt2(**more):
     return {"architecture": "GPT2LMHeadModel",
             "config": {"vocab_size": 96, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 48, "attn_pdrop": 0.0, "embd_pdrop": 0.0,
                        "resid_pdrop": 0.0, "bos_token_id": 0, "eos_token_id": 0, **more}}
 
 
+LAYERS = {"M": "linear_attention", "*": "full_attention", "-": "mlp"}
 # Scaled frequencies, with ramps inside of the pairs that these small heads have.
 LLAMA3_ROPE = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                "original_max_position_embeddings": 32}
@@ -87,6 +105,10 @@ MODELS = {
     "deepseek_v2": deepseek("DeepseekV2ForCausalLM", q_lora_rank=40, topk_method="group_limited_greedy", n_group=4, topk_group=2,
                             routed_scaling_factor=4.0, tie_word_embeddings=True),
     "deepseek_v3": deepseek("DeepseekV3ForCausalLM", q_lora_rank=40, n_group=4, topk_group=2, num_nextn_predict_layers=0),
+    "mamba2": states(),
+    "mamba2_tied": states(tie_word_embeddings=True, n_groups=1, time_step_limit=(0.02, 0.5)),
+    "nemotron_h": hybrid("M-M*-"),
+    "nemotron_h_no_clamp": hybrid("*M-", time_step_min=1e-12, n_groups=4),
     "llama_llama3": llama("LlamaForCausalLM", rope_parameters=LLAMA3_ROPE),
     "llama_linear": llama("LlamaForCausalLM", rope_parameters={"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}),
     "qwen2_yarn": llama("Qwen2ForCausalLM", rope_parameters=YARN_ROPE),

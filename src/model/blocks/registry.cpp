@@ -10,6 +10,7 @@
 #define BRAID_BLOCKS(block) \
   block(kAttentionBlock)    \
   block(kMlaBlock)          \
+  block(kMambaBlock)        \
   block(kMlpBlock)          \
   block(kMoeBlock)
 // clang-format on

@@ -12,17 +12,69 @@ namespace {
 constexpr double kTwoSqrtTwoOverPi = 1.5957691216057308;
 constexpr double kCubic = 0.044715;
 
-template <class W>
-W gelu(W x) {
-  const W twice_u = W(kTwoSqrtTwoOverPi) * (x + W(kCubic) * x * x * x);
-  return x * vector_math::sigmoid(twice_u);
+/// An activation function of each element, and its derivative.
+struct Gelu {
+  template <class W>
+  static W value(W x) {
+    const W twice_u = W(kTwoSqrtTwoOverPi) * (x + W(kCubic) * x * x * x);
+    return x * vector_math::sigmoid(twice_u);
+  }
+  template <class W>
+  static W slope(W x) {
+    const W twice_u = W(kTwoSqrtTwoOverPi) * (x + W(kCubic) * x * x * x);
+    const W s = vector_math::sigmoid(twice_u);
+    return s + x * s * (W(1) - s) * W(kTwoSqrtTwoOverPi) * (W(1) + W(3 * kCubic) * x * x);
+  }
+};
+
+struct Relu2 {
+  template <class W>
+  static W positive(W x) {
+    return x < W(0) ? W(0) : x;  // written so that NaN is preserved
+  }
+  template <class W>
+  static W value(W x) {
+    return positive(x) * positive(x);
+  }
+  template <class W>
+  static W slope(W x) {
+    return W(2) * positive(x);
+  }
+};
+
+template <class Function>
+CpuKernel make_map(const OpSpec& spec) {
+  const int64_t count = spec.operands[0].shape.num_elems();
+  return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
+    return {.run = [count](const KernelArgs& args) {
+      const T* const x = args.data<const T>(0);
+      T* const y = args.data<T>(1);
+      run_pieces(args.workers, count, kMinElemsPerPiece, [&](int, int64_t begin, int64_t end) {
+#pragma omp simd
+        for (int64_t i = begin; i < end; ++i) {
+          store(y, i, Function::template value<Wide<T>>(x[i]));
+        }
+      });
+    }};
+  });
 }
 
-template <class W>
-W gelu_slope(W x) {
-  const W twice_u = W(kTwoSqrtTwoOverPi) * (x + W(kCubic) * x * x * x);
-  const W s = vector_math::sigmoid(twice_u);
-  return s + x * s * (W(1) - s) * W(kTwoSqrtTwoOverPi) * (W(1) + W(3 * kCubic) * x * x);
+template <class Function>
+CpuKernel make_map_backward(const OpSpec& spec) {
+  const int64_t count = spec.operands[0].shape.num_elems();
+  return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
+    return {.run = [count](const KernelArgs& args) {
+      const T* const x = args.data<const T>(0);
+      const T* const dy = args.data<const T>(1);
+      T* const dx = args.data<T>(2);
+      run_pieces(args.workers, count, kMinElemsPerPiece, [&](int, int64_t begin, int64_t end) {
+#pragma omp simd
+        for (int64_t i = begin; i < end; ++i) {
+          store(dx, i, static_cast<Wide<T>>(dy[i]) * Function::template slope<Wide<T>>(x[i]));
+        }
+      });
+    }};
+  });
 }
 
 }  // namespace
@@ -70,36 +122,19 @@ CpuKernel make_swiglu_backward(const OpSpec& spec, int /*num_workers*/) {
 }
 
 CpuKernel make_gelu(const OpSpec& spec, int /*num_workers*/) {
-  const int64_t count = spec.operands[0].shape.num_elems();
-  return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
-    return {.run = [count](const KernelArgs& args) {
-      const T* const x = args.data<const T>(0);
-      T* const y = args.data<T>(1);
-      run_pieces(args.workers, count, kMinElemsPerPiece, [&](int, int64_t begin, int64_t end) {
-#pragma omp simd
-        for (int64_t i = begin; i < end; ++i) {
-          store(y, i, gelu<Wide<T>>(x[i]));
-        }
-      });
-    }};
-  });
+  return make_map<Gelu>(spec);
 }
 
 CpuKernel make_gelu_backward(const OpSpec& spec, int /*num_workers*/) {
-  const int64_t count = spec.operands[0].shape.num_elems();
-  return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
-    return {.run = [count](const KernelArgs& args) {
-      const T* const x = args.data<const T>(0);
-      const T* const dy = args.data<const T>(1);
-      T* const dx = args.data<T>(2);
-      run_pieces(args.workers, count, kMinElemsPerPiece, [&](int, int64_t begin, int64_t end) {
-#pragma omp simd
-        for (int64_t i = begin; i < end; ++i) {
-          store(dx, i, static_cast<Wide<T>>(dy[i]) * gelu_slope<Wide<T>>(x[i]));
-        }
-      });
-    }};
-  });
+  return make_map_backward<Gelu>(spec);
+}
+
+CpuKernel make_relu2(const OpSpec& spec, int /*num_workers*/) {
+  return make_map<Relu2>(spec);
+}
+
+CpuKernel make_relu2_backward(const OpSpec& spec, int /*num_workers*/) {
+  return make_map_backward<Relu2>(spec);
 }
 
 }  // namespace braid

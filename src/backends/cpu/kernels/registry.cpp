@@ -19,6 +19,8 @@ constexpr std::array kKernels = {
     KernelEntry{"swiglu_backward", make_swiglu_backward},
     KernelEntry{"gelu", make_gelu},
     KernelEntry{"gelu_backward", make_gelu_backward},
+    KernelEntry{"relu2", make_relu2},
+    KernelEntry{"relu2_backward", make_relu2_backward},
     KernelEntry{"attention", make_attention},
     KernelEntry{"attention_backward", make_attention_backward},
     KernelEntry{"attention_step", make_attention_step},

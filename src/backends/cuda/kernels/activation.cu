@@ -28,6 +28,49 @@ struct GeluBackward {
   }
 };
 
+/// max(x, 0), written so that NaN is preserved.
+__device__ float positive_part(float x) {
+  return x < 0.0f ? 0.0f : x;
+}
+
+template <class T>
+struct Relu2 {
+  __device__ float operator()(float x) const { return positive_part(x) * positive_part(x); }
+};
+
+template <class T>
+struct Relu2Backward {
+  __device__ float operator()(float x, float dy) const { return dy * 2.0f * positive_part(x); }
+};
+
+template <template <class> class Function>
+CudaKernel make_map(const OpSpec& spec) {
+  const int64_t count = spec.operands[0].shape.num_elems();
+  return dispatch_cuda_dtype(spec, 0, [count]<class T>() -> CudaKernel {
+    return {.launch = [count](const CudaKernelArgs& args) {
+      launch_map<false>(
+          Function<T>{},
+          MapArgs<T, T>{.a = args.data<const T>(0), .out = args.data<T>(1), .count = count},
+          args.stream);
+    }};
+  });
+}
+
+template <template <class> class Function>
+CudaKernel make_map_backward(const OpSpec& spec) {
+  const int64_t count = spec.operands[0].shape.num_elems();
+  return dispatch_cuda_dtype(spec, 0, [count]<class T>() -> CudaKernel {
+    return {.launch = [count](const CudaKernelArgs& args) {
+      launch_map<true>(Function<T>{},
+                       MapArgs<T, T>{.a = args.data<const T>(0),
+                                     .b = args.data<const T>(1),
+                                     .out = args.data<T>(2),
+                                     .count = count},
+                       args.stream);
+    }};
+  });
+}
+
 }  // namespace
 
 CudaKernel make_cuda_swiglu(const OpSpec& spec, CudaContext& /*context*/) {
@@ -58,29 +101,19 @@ CudaKernel make_cuda_swiglu_backward(const OpSpec& spec, CudaContext& /*context*
 }
 
 CudaKernel make_cuda_gelu(const OpSpec& spec, CudaContext& /*context*/) {
-  const int64_t count = spec.operands[0].shape.num_elems();
-  return dispatch_cuda_dtype(spec, 0, [count]<class T>() -> CudaKernel {
-    return {.launch = [count](const CudaKernelArgs& args) {
-      launch_map<false>(
-          Gelu<T>{},
-          MapArgs<T, T>{.a = args.data<const T>(0), .out = args.data<T>(1), .count = count},
-          args.stream);
-    }};
-  });
+  return make_map<Gelu>(spec);
 }
 
 CudaKernel make_cuda_gelu_backward(const OpSpec& spec, CudaContext& /*context*/) {
-  const int64_t count = spec.operands[0].shape.num_elems();
-  return dispatch_cuda_dtype(spec, 0, [count]<class T>() -> CudaKernel {
-    return {.launch = [count](const CudaKernelArgs& args) {
-      launch_map<true>(GeluBackward<T>{},
-                       MapArgs<T, T>{.a = args.data<const T>(0),
-                                     .b = args.data<const T>(1),
-                                     .out = args.data<T>(2),
-                                     .count = count},
-                       args.stream);
-    }};
-  });
+  return make_map_backward<GeluBackward>(spec);
+}
+
+CudaKernel make_cuda_relu2(const OpSpec& spec, CudaContext& /*context*/) {
+  return make_map<Relu2>(spec);
+}
+
+CudaKernel make_cuda_relu2_backward(const OpSpec& spec, CudaContext& /*context*/) {
+  return make_map_backward<Relu2Backward>(spec);
 }
 
 }  // namespace braid

@@ -21,6 +21,8 @@ constexpr std::array kKernels = {
     KernelEntry{"swiglu_backward", make_cuda_swiglu_backward},
     KernelEntry{"gelu", make_cuda_gelu},
     KernelEntry{"gelu_backward", make_cuda_gelu_backward},
+    KernelEntry{"relu2", make_cuda_relu2},
+    KernelEntry{"relu2_backward", make_cuda_relu2_backward},
 #ifdef BRAID_HAS_CUDA_ATTENTION  // cudnn-frontend was found
     KernelEntry{"attention", make_cuda_attention},
     KernelEntry{"attention_backward", make_cuda_attention_backward},

@@ -154,8 +154,14 @@ BlockCost cost(const ModelSpec& spec, int64_t sequence) {
           .widest = std::max(width, qkv)};
 }
 
+/// Names of the block and of the norm in front of it.
+struct BlockNames {
+  std::string_view norm;
+  std::string_view block;
+};
+
 /// Llama files hold query, key and value as one tensor each.
-void add_llama_tensors(HfTensorList& list, const ModelSpec& spec) {
+void add_llama_tensors(HfTensorList& list, const ModelSpec& spec, const BlockNames& names) {
   const int64_t query_rows = spec.heads * spec.head_size;
   const int64_t kv_rows = spec.kv_heads * spec.head_size;
   struct Projection {
@@ -163,24 +169,26 @@ void add_llama_tensors(HfTensorList& list, const ModelSpec& spec) {
     int64_t first_row;
     int64_t rows;
   };
-  list.add_norm("input_layernorm", spec, "attention_norm");
+  list.add_norm(names.norm, spec, "attention_norm");
   for (const auto& [name, first_row, rows] :
        {Projection{"q_proj", 0, query_rows}, Projection{"k_proj", query_rows, kv_rows},
         Projection{"v_proj", query_rows + kv_rows, kv_rows}}) {
-    list.add(fmt::format("self_attn.{}.weight", name), {rows, spec.width}, "attention.qkv.weight",
-             first_row);
+    list.add(fmt::format("{}.{}.weight", names.block, name), {rows, spec.width},
+             "attention.qkv.weight", first_row);
     if (spec.qkv_bias) {
-      list.add(fmt::format("self_attn.{}.bias", name), {rows}, "attention.qkv.bias", first_row);
+      list.add(fmt::format("{}.{}.bias", names.block, name), {rows}, "attention.qkv.bias",
+               first_row);
     }
   }
   if (spec.style.head_norm != HeadNorm::kNone) {
     const bool whole = spec.style.head_norm == HeadNorm::kRow;
-    list.add("self_attn.q_norm.weight", {whole ? query_rows : spec.head_size},
+    list.add(fmt::format("{}.q_norm.weight", names.block), {whole ? query_rows : spec.head_size},
              "attention.query_norm.weight");
-    list.add("self_attn.k_norm.weight", {whole ? kv_rows : spec.head_size},
+    list.add(fmt::format("{}.k_norm.weight", names.block), {whole ? kv_rows : spec.head_size},
              "attention.key_norm.weight");
   }
-  list.add("self_attn.o_proj.weight", {spec.width, query_rows}, "attention.proj.weight");
+  list.add(fmt::format("{}.o_proj.weight", names.block), {spec.width, query_rows},
+           "attention.proj.weight");
 }
 
 void check_gpt2(const ModelSpec& spec) {
@@ -203,7 +211,9 @@ void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) 
     case HfNaming::kLlama:
     case HfNaming::kMixtral:
     case HfNaming::kDeepseek:
-      return add_llama_tensors(list, spec);
+      return add_llama_tensors(list, spec, {"input_layernorm", "self_attn"});
+    case HfNaming::kBackbone:
+      return add_llama_tensors(list, spec, {"norm", "mixer"});
     case HfNaming::kGpt2:
       check_gpt2(spec);
       list.add_norm("ln_1", spec, "attention_norm");

@@ -16,8 +16,8 @@ int64_t fc1_rows(const ModelSpec& spec) {
   return is_gated(spec) ? 2 * spec.ffn : spec.ffn;
 }
 
-/// Default of ffn: 4 width for GELU; 8/3 width, rounded up to a multiple of 64, for SwiGLU, which
-/// has a third matrix.
+/// Default of ffn: 4 width without a gate; 8/3 width, rounded up to a multiple of 64, for SwiGLU,
+/// which has a third matrix.
 void derive_sizes(ModelSpec& spec) {
   if (spec.ffn == 0 && spec.layers.has(kMlpBlock)) {
     spec.ffn = is_gated(spec) ? (8 * spec.width / 3 + 63) / 64 * 64 : 4 * spec.width;
@@ -45,11 +45,21 @@ void add_parameters(ParameterList& list, const ModelSpec& spec) {
                           .std_scale = list.residual_scale()});
 }
 
+ValueId activate(BlockBuilder& builder, ValueId x) {
+  switch (builder.spec().style.activation) {
+    case Activation::kSwiglu:
+      return swiglu(builder.graph(), x, "mlp.swiglu");
+    case Activation::kGelu:
+      return gelu(builder.graph(), x, "mlp.gelu");
+    case Activation::kRelu2:
+      return relu2(builder.graph(), x, "mlp.relu2");
+  }
+  throw_internal_error("no activation");
+}
+
 ValueId forward(BlockBuilder& builder, ValueId x) {
   const ValueId hidden = builder.column_linear(x, "mlp.fc1");
-  const ValueId active = is_gated(builder.spec()) ? swiglu(builder.graph(), hidden, "mlp.swiglu")
-                                                  : gelu(builder.graph(), hidden, "mlp.gelu");
-  return builder.row_linear(active, "mlp.fc2");
+  return builder.row_linear(activate(builder, hidden), "mlp.fc2");
 }
 
 BlockCost cost(const ModelSpec& spec, int64_t /*sequence*/) {
@@ -70,6 +80,11 @@ void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) 
       list.add("mlp.gate_proj.weight", {spec.ffn, spec.width}, "mlp.fc1.weight", 0, 2);
       list.add("mlp.up_proj.weight", {spec.ffn, spec.width}, "mlp.fc1.weight", 1, 2);
       list.add("mlp.down_proj.weight", {spec.width, spec.ffn}, "mlp.fc2.weight");
+      return;
+    case HfNaming::kBackbone:
+      list.add_norm("norm", spec, "mlp_norm");
+      list.add("mixer.up_proj.weight", {spec.ffn, spec.width}, "mlp.fc1.weight");
+      list.add("mixer.down_proj.weight", {spec.width, spec.ffn}, "mlp.fc2.weight");
       return;
     case HfNaming::kGpt2:
       list.add_norm("ln_2", spec, "mlp_norm");

@@ -4,6 +4,7 @@
 #include "base/errors.h"
 #include "model/block_builder.h"
 #include "model/blocks/registry.h"
+#include "model/families.h"
 #include "ops/activation.h"
 #include "ops/add_gated.h"
 #include "ops/collectives.h"
@@ -58,8 +59,9 @@ void check_sizes(const ModelSpec& spec) {
   }
   if (spec.style.activation != Activation::kSwiglu) {
     throw_config_error(
-        "model.family = \"gpt2\": experts have SwiGLU; set model.family = \"llama\", or use no "
-        "\"moe\" in model.pattern");
+        "model.family = \"{}\": experts have SwiGLU; set model.family = \"llama\", or use no "
+        "\"moe\" in model.pattern",
+        family_name(spec.style));
   }
   if (spec.shared_gate && spec.shared_ffn == 0) {
     throw_config_error(
@@ -311,7 +313,7 @@ void add_fused_experts(HfTensorList& list, const ModelSpec& spec, std::string_vi
 }
 
 void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) {
-  if (naming == HfNaming::kGpt2) {
+  if (naming == HfNaming::kGpt2 || naming == HfNaming::kBackbone) {
     throw_config_error("model.pattern: such files have no block \"moe\"");
   }
   const bool is_fused = list.experts() == HfExperts::kFused;

@@ -1,0 +1,200 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "base/errors.h"
+#include "model/block_builder.h"
+#include "model/blocks/registry.h"
+#include "ops/mamba2.h"
+
+namespace braid {
+namespace {
+
+constexpr std::array kNeededSizes = {SizeKey{"mamba_num_heads", &ModelSpec::mamba_num_heads},
+                                     SizeKey{"mamba_head_dim", &ModelSpec::mamba_head_dim},
+                                     SizeKey{"ssm_state_size", &ModelSpec::ssm_state_size}};
+
+/// The sizes of the op for all heads.
+Mamba2Attributes sizes_of(const ModelSpec& spec) {
+  return {.heads = spec.mamba_num_heads,
+          .head_size = spec.mamba_head_dim,
+          .groups = spec.mamba_n_groups,
+          .state = spec.ssm_state_size,
+          .chunk = spec.mamba_chunk_size,
+          .norm_groups = spec.mamba_n_groups,
+          .dt_min = spec.mamba_dt_min,
+          .dt_max =
+              spec.mamba_dt_max == 0 ? std::numeric_limits<double>::infinity() : spec.mamba_dt_max,
+          .epsilon = spec.norm_epsilon};
+}
+
+/// Values of published models where a key is not given.
+void derive_sizes(ModelSpec& spec) {
+  if (!spec.layers.has(kMambaBlock)) {
+    return;
+  }
+  const auto derive = [](int64_t& size, int64_t usual) { size = size == 0 ? usual : size; };
+  derive(spec.mamba_n_groups, 1);
+  derive(spec.conv_kernel, 4);
+  derive(spec.mamba_chunk_size, 128);
+}
+
+void check_sizes(const ModelSpec& spec) {
+  for (const SizeKey& key : kNeededSizes) {
+    require_positive_size(key.name, spec.*key.size);
+  }
+  require_positive_size("mamba_n_groups", spec.mamba_n_groups);
+  require_positive_size("conv_kernel", spec.conv_kernel);
+  require_positive_size("mamba_chunk_size", spec.mamba_chunk_size);
+  if (spec.mamba_num_heads % spec.mamba_n_groups != 0) {
+    throw_config_error(
+        "model.mamba_n_groups = {}: must divide model.mamba_num_heads = {}; set "
+        "model.mamba_n_groups = {}",
+        spec.mamba_n_groups, spec.mamba_num_heads,
+        std::gcd(spec.mamba_num_heads, spec.mamba_n_groups));
+  }
+  if (!(spec.mamba_dt_min >= 0 && spec.mamba_dt_min <= sizes_of(spec).dt_max)) {
+    throw_config_error("model.mamba_dt_min = {}: must be from 0 to model.mamba_dt_max = {}",
+                       spec.mamba_dt_min, spec.mamba_dt_max);
+  }
+  if (spec.style.norm != NormKind::kRmsNorm || spec.style.linear_biases) {
+    throw_config_error(
+        "model.family: layers with \"mamba\" have RMSNorm and no biases; set model.family = "
+        "\"mamba2\", \"nemotron_h\" or \"llama\", or use no \"mamba\" in model.pattern");
+  }
+}
+
+/// Groups have heads, B, C and a norm of their own.
+std::optional<std::string> tensor_fault(const ModelSpec& spec, int64_t ranks) {
+  return spec.mamba_n_groups % ranks == 0
+             ? std::nullopt
+             : std::optional(
+                   fmt::format("must divide model.mamba_n_groups = {}", spec.mamba_n_groups));
+}
+
+void check_context(const ModelSpec& /*spec*/, const TensorShard& /*tensor*/,
+                   const ContextShard& context, int64_t /*nearest_inner*/) {
+  if (context.is_split()) {
+    throw_config_error(
+        "parallel.context = {}: layers with \"mamba\" need whole sequences; set parallel.context = "
+        "1, and parallel.tensor or parallel.pipeline for more ranks per sequence",
+        context.size);
+  }
+}
+
+/// A state decays at most at this rate in a step of 1.
+constexpr double kLargestDecay = 16.0;
+constexpr double kSmallestStep = 0.001;
+constexpr double kLargestStep = 0.1;
+
+void add_parameters(ParameterList& list, const ModelSpec& spec) {
+  const Mamba2Attributes a = sizes_of(spec);
+  const HeadRows of_heads{a.heads, a.head_size};
+  const HeadRows of_groups{a.groups, a.state};
+  const HeadRows one_each{a.heads, 1};
+  list.linear("mamba.in_proj", {.out = a.row_elems(),
+                                .in = spec.width,
+                                .split = TensorSplit::kHeads,
+                                .heads = {of_heads, of_heads, of_groups, of_groups, one_each}});
+  const double bound = 1.0 / std::sqrt(static_cast<double>(spec.conv_kernel));
+  const auto add = [&](std::string_view name, Shape shape, ParameterInit init, double low,
+                       double high, std::vector<HeadRows> heads) {
+    const bool is_matrix = shape.rank() == 2;
+    list.add(name, {.shape = shape,
+                    .init = init,
+                    .init_low = low,
+                    .init_high = high,
+                    .weight_decay = is_matrix,
+                    .split = TensorSplit::kHeads,
+                    .heads = std::move(heads)});
+  };
+  add("mamba.conv.weight", {a.convolved(), spec.conv_kernel}, ParameterInit::kUniform, -bound,
+      bound, {of_heads, of_groups, of_groups});
+  add("mamba.conv.bias", {a.convolved()}, ParameterInit::kUniform, -bound, bound,
+      {of_heads, of_groups, of_groups});
+  add("mamba.dt_bias", {a.heads}, ParameterInit::kSoftplusIsLogUniform, kSmallestStep, kLargestStep,
+      {one_each});
+  add("mamba.a_log", {a.heads}, ParameterInit::kLogOfUniform, 1.0, kLargestDecay, {one_each});
+  add("mamba.skip", {a.heads}, ParameterInit::kOnes, 0, 0, {one_each});
+  add("mamba.norm.weight", {a.inner()}, ParameterInit::kOnes, 0, 0, {of_heads});
+  list.linear("mamba.out_proj", {.out = spec.width,
+                                 .in = a.inner(),
+                                 .split = TensorSplit::kColumns,
+                                 .std_scale = list.residual_scale()});
+}
+
+ValueId forward(BlockBuilder& builder, ValueId x) {
+  const int64_t ranks = builder.tensor().size;
+  Mamba2Attributes a = sizes_of(builder.spec());
+  a.sequence = builder.sequence();
+  a.heads /= ranks;
+  a.groups /= ranks;
+  a.norm_groups /= ranks;
+  const ValueId rows = builder.column_linear(x, "mamba.in_proj");
+  const ValueId mixed = mamba2(builder.graph(),
+                               {.zxbcdt = rows,
+                                .conv_weight = builder.scoped_param("mamba.conv.weight"),
+                                .conv_bias = builder.scoped_param("mamba.conv.bias"),
+                                .dt_bias = builder.scoped_param("mamba.dt_bias"),
+                                .a_log = builder.scoped_param("mamba.a_log"),
+                                .skip = builder.scoped_param("mamba.skip"),
+                                .norm_weight = builder.scoped_param("mamba.norm.weight")},
+                               a, "mamba.core");
+  return builder.row_linear(mixed, "mamba.out_proj");
+}
+
+/// Half of the flops of ops/mamba2.cpp.
+BlockCost cost(const ModelSpec& spec, int64_t sequence) {
+  const Mamba2Attributes a = sizes_of(spec);
+  const auto width = static_cast<double>(spec.width);
+  const auto row = static_cast<double>(a.row_elems());
+  const auto inner = static_cast<double>(a.inner());
+  const auto heads = static_cast<double>(a.heads);
+  const auto state = static_cast<double>(a.state);
+  const auto chunk = static_cast<double>(std::min(a.chunk, sequence));
+  const auto conv = static_cast<double>(spec.conv_kernel * a.convolved());
+  return {
+      .weights = width * (row + inner),
+      .mixing = static_cast<double>(a.groups) * chunk * state + inner * (chunk + 2 * state) + conv,
+      .mixing_backward = heads * 3 * chunk * state + inner * (2 * chunk + 5 * state) + 3 * conv,
+      .kept_elems = 2 * width + row + 2 * inner,
+      .widest = std::max(width, row)};
+}
+
+void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) {
+  if (naming != HfNaming::kBackbone) {
+    throw_config_error("model.pattern: such files have no block \"mamba\"");
+  }
+  const Mamba2Attributes a = sizes_of(spec);
+  list.add_norm("norm", spec, "mamba_norm");
+  list.add("mixer.in_proj.weight", {a.row_elems(), spec.width}, "mamba.in_proj.weight");
+  list.add("mixer.conv1d.weight", {a.convolved(), 1, spec.conv_kernel}, "mamba.conv.weight");
+  list.add("mixer.conv1d.bias", {a.convolved()}, "mamba.conv.bias");
+  list.add("mixer.dt_bias", {a.heads}, "mamba.dt_bias");
+  list.add("mixer.A_log", {a.heads}, "mamba.a_log");
+  list.add("mixer.D", {a.heads}, "mamba.skip");
+  list.add("mixer.norm.weight", {a.inner()}, "mamba.norm.weight");
+  list.add("mixer.out_proj.weight", {spec.width, a.inner()}, "mamba.out_proj.weight");
+}
+
+}  // namespace
+
+/// Mamba-2: one projection to gate, x, B, C and dt, a convolution and a state space per head, a
+/// gated norm, and a projection back. Groups of heads share B, C and a norm; tensor ranks hold
+/// whole groups, and so five runs of rows of the first projection. Source: Dao and Gu, Transformers
+/// are SSMs, 2024, section 7; initial values as in its published code.
+extern const BlockDefinition kMambaBlock{.name = "mamba",
+                                         .role = BlockRole::kMixer,
+                                         .needed_sizes = kNeededSizes,
+                                         .derive_sizes = derive_sizes,
+                                         .check_sizes = check_sizes,
+                                         .tensor_fault = tensor_fault,
+                                         .check_context = check_context,
+                                         .add_parameters = add_parameters,
+                                         .forward = forward,
+                                         .cost = cost,
+                                         .add_hf_tensors = add_hf_tensors};
+
+}  // namespace braid
