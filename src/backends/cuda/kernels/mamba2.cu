@@ -38,6 +38,8 @@ void set_inputs(Mamba2Args& o, const CudaKernelArgs& args) {
 void set_forward_scratch(Mamba2Args& o, const Mamba2Scratch& scratch, std::byte* at) {
   o.dt = reinterpret_cast<float*>(at + scratch.dt);
   o.decay = reinterpret_cast<float*>(at + scratch.decay);
+  o.to_end = reinterpret_cast<float*>(at + scratch.to_end);
+  o.from_begin = reinterpret_cast<float*>(at + scratch.from_begin);
   o.xbc = reinterpret_cast<Mamba2Data*>(at + scratch.xbc);
   o.states = reinterpret_cast<Mamba2Data*>(at + scratch.states);
 }

@@ -9,7 +9,7 @@
 
 // The kernels of mamba2 and mamba2_backward (ops/mamba2.h), one file each. The state space is
 // computed in chunks of kSsdChunk rows whatever the op's `chunk` says, which changes rounding only:
-//   steps    dt, and the logarithm of the decay since the chunk's begin
+//   steps    dt, and decays within a chunk
 //   conv     x, B and C of all rows, rounded to bf16
 //   states   walks through the chunks of a head: the state before each
 //   chunks   all chunks at once: what a chunk's rows and the state before it give
@@ -84,8 +84,10 @@ struct Mamba2Args {
   Mamba2Data* y = nullptr;  // [T, inner]; the backward reads it
   float* rstd = nullptr;    // [T, norm_groups]; the same
 
-  float* dt = nullptr;           // [heads, padded_rows]; 0 where there is no row
-  float* decay = nullptr;        // the same: log2 of the state's decay since the chunk began
+  float* dt = nullptr;      // [heads, padded_rows]; 0 where there is no row
+  float* decay = nullptr;   // the same: log2 of the state's decay since the chunk began
+  float* to_end = nullptr;  // the same: dt times the decay from after the row to the chunk's end
+  float* from_begin = nullptr;   // the same: the decay from the chunk's begin to the row
   Mamba2Data* xbc = nullptr;     // [T, convolved]
   Mamba2Data* states = nullptr;  // [chunks, heads, head_size, state], before each chunk
 

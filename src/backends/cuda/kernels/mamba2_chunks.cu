@@ -3,13 +3,16 @@
 #include "backends/cuda/kernels/launch.h"
 #include "backends/cuda/kernels/mamba2_tiles.cuh"
 
-// y of a chunk, for the heads of one block; a warp has 16 rows. With M = C B^T, once for all heads:
+// y of a chunk, for the heads of one block; a warp has 16 rows and half of a head. With M = C B^T,
+// once for all heads:
 //   y_i = decay to i S C_i + sum over j <= i of M_ij (decay from j to i) dt_j x_j + skip x_i
 namespace braid {
 namespace {
 
-constexpr int kThreads = kSsdChunk / 16 * kWarpSize;
-constexpr int kColumnTiles = kSsdHeadSize / 8;
+constexpr int kRowWarps = kSsdChunk / 16;
+constexpr int kColumnWarps = 2;
+constexpr int kThreads = kRowWarps * kColumnWarps * kWarpSize;
+constexpr int kColumns = kSsdHeadSize / kColumnWarps;
 constexpr int kStages = 2;
 
 template <int N>
@@ -71,22 +74,22 @@ __device__ inline void weigh_products(LeftTile& left, const SumTile (&products)[
 
 template <int N>
 __device__ void compute_head(ChunksShared<N>& shared, const SumTile (&products)[kSsdChunk / 8],
-                             int row, int stage, float skip) {
+                             int row, int column, int stage, float skip) {
   const StepTile& steps = shared.steps[stage];
-  SumTile y[kColumnTiles] = {};
+  SumTile y[kColumns / 8] = {};
 #pragma unroll
   for (int depth = 0; depth < N; depth += 16) {
     LeftTile left;
     load_left(left, shared.c.at(row, depth), FactorTile<N>::kStride);
 #pragma unroll
-    for (int p = 0; p < kSsdHeadSize; p += 16) {
+    for (int p = 0; p < kColumns; p += 16) {
       add_products(y[p / 8], y[p / 8 + 1], left,
-                   load_right(shared.states[stage].at(p, depth), StateTile<N>::kStride));
+                   load_right(shared.states[stage].at(column + p, depth), StateTile<N>::kStride));
     }
   }
   const float decays[2] = {steps.from_begin(row + sum_row(0)), steps.from_begin(row + sum_row(1))};
 #pragma unroll
-  for (int tile = 0; tile < kColumnTiles; ++tile) {
+  for (int tile = 0; tile < kColumns / 8; ++tile) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       y[tile][i] *= decays[i / 2];
@@ -98,18 +101,18 @@ __device__ void compute_head(ChunksShared<N>& shared, const SumTile (&products)[
       LeftTile left;
       weigh_products(left, products, steps, row, j);
 #pragma unroll
-      for (int p = 0; p < kSsdHeadSize; p += 16) {
+      for (int p = 0; p < kColumns; p += 16) {
         add_products(y[p / 8], y[p / 8 + 1], left,
-                     load_right_transposed(shared.x[stage].at(j, p), HeadTile::kStride));
+                     load_right_transposed(shared.x[stage].at(j, column + p), HeadTile::kStride));
       }
     }
   }
 #pragma unroll
-  for (int tile = 0; tile < kColumnTiles; ++tile) {
+  for (int tile = 0; tile < kColumns / 8; ++tile) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int i = row + sum_row(half);
-      const int p = 8 * tile + sum_column();
+      const int p = column + 8 * tile + sum_column();
       const float2 x = load_pair(shared.x[stage].at(i, p));
       *reinterpret_cast<uint32_t*>(shared.y.at(i, p)) =
           pack_bf16(y[tile][2 * half] + skip * x.x, y[tile][2 * half + 1] + skip * x.y);
@@ -118,7 +121,7 @@ __device__ void compute_head(ChunksShared<N>& shared, const SumTile (&products)[
 }
 
 template <int N>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 2)
     chunks_kernel(const __grid_constant__ Mamba2Args args, bool y_is_aligned) {
   extern __shared__ __align__(128) std::byte memory[];
   auto& shared = *reinterpret_cast<ChunksShared<N>*>(memory);
@@ -131,7 +134,9 @@ __global__ void __launch_bounds__(kThreads)
   shared.c.template start_load<kThreads>(factors + s.factor(), s.convolved(), rows.count, s.state);
   start_head<N>(args, shared, rows, heads.first, 0);
   ptx::end_copy_group();
-  const int row = static_cast<int>(threadIdx.x) / kWarpSize * 16;
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  const int row = warp % kRowWarps * 16;
+  const int column = warp / kRowWarps * kColumns;
   SumTile products[kSsdChunk / 8] = {};
   for (int h = 0; h < heads.count; ++h) {
     const int head = heads.first + h;
@@ -144,9 +149,9 @@ __global__ void __launch_bounds__(kThreads)
     if (h == 0) {
       multiply_factors<N>(products, shared, row);
     }
-    compute_head<N>(shared, products, row, h % kStages, widen(args.skip[head]));
-    save_rows(args.y + rows.begin * s.inner() + head * s.head_size, s.inner(), shared.y, row,
-              rows.count, s.head_size, y_is_aligned);
+    compute_head<N>(shared, products, row, column, h % kStages, widen(args.skip[head]));
+    save_rows<kColumns>(args.y + rows.begin * s.inner() + head * s.head_size, s.inner(), shared.y,
+                        row, column, rows.count, s.head_size, y_is_aligned);
   }
 }
 

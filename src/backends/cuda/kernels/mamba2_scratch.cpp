@@ -58,6 +58,8 @@ Mamba2Scratch::Mamba2Scratch(const OpSpec& spec, const Mamba2Attributes& a, bool
   const int64_t steps = a.heads * chunks * kSsdChunk;
   add(dt, steps, kFloat);
   add(decay, steps, kFloat);
+  add(to_end, steps, kFloat);
+  add(from_begin, steps, kFloat);
   add(xbc, tokens * a.convolved(), kHalf);
   add(states, chunks * a.inner() * a.state, kHalf);
   if (!backward) {

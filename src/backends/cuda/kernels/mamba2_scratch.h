@@ -29,6 +29,8 @@ int64_t mamba2_norm_blocks(int64_t tokens);
 struct Mamba2Scratch {
   size_t dt = 0;
   size_t decay = 0;
+  size_t to_end = 0;
+  size_t from_begin = 0;
   size_t xbc = 0;
   size_t states = 0;
   // Of the backward.

@@ -4,6 +4,7 @@
 #include "backends/cuda/kernels/device_vector.cuh"
 #include "backends/cuda/kernels/launch.h"
 #include "backends/cuda/kernels/mamba2.cuh"
+#include "backends/cuda/kernels/ptx.cuh"
 
 // A block has a chunk and up to kHeads heads. Rows hold the dt of heads side by side, results lie
 // head by head: shared memory turns one into the other.
@@ -52,9 +53,15 @@ __global__ void __launch_bounds__(kThreads) steps_kernel(const __grid_constant__
     }
     const float before = __shfl_up_sync(0xffffffffu, until, 1);
     const float at_first = (lane > 0 ? before : 0.0f) + first * log_decay;
+    const float at_second = at_first + second * log_decay;
+    const float whole = __shfl_sync(0xffffffffu, at_second, kWarpSize - 1);
     const int64_t at = head * s.padded_rows() + rows.padded + 2 * lane;
     reinterpret_cast<float2*>(args.dt + at)[0] = {first, second};
-    reinterpret_cast<float2*>(args.decay + at)[0] = {at_first, at_first + second * log_decay};
+    reinterpret_cast<float2*>(args.decay + at)[0] = {at_first, at_second};
+    reinterpret_cast<float2*>(args.to_end + at)[0] = {ptx::exp2_approx(whole - at_first) * first,
+                                                      ptx::exp2_approx(whole - at_second) * second};
+    reinterpret_cast<float2*>(args.from_begin + at)[0] = {ptx::exp2_approx(at_first),
+                                                          ptx::exp2_approx(at_second)};
   }
 }
 

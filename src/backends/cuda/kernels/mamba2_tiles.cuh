@@ -98,21 +98,24 @@ __device__ inline void scale_rows(LeftTile& tile, float first, float second) {
   }
 }
 
-/// Writes 16 rows of a tile, which this warp filled.
-__device__ inline void save_rows(Mamba2Data* to, int64_t stride, HeadTile& tile, int row, int count,
-                                 int columns, bool aligned) {
+/// Writes 16 rows and kColumns columns of a tile, which this warp filled. `count` rows and
+/// `columns` columns exist.
+template <int kColumns>
+__device__ void save_rows(Mamba2Data* to, int64_t stride, HeadTile& tile, int row, int column,
+                          int count, int columns, bool aligned) {
   constexpr int kVector = 8;
-  constexpr int kVectors = kSsdHeadSize / kVector;
+  constexpr int kVectors = kColumns / kVector;
   __syncwarp();
+#pragma unroll
   for (int i = lane_index(); i < 16 * kVectors; i += kWarpSize) {
     const int r = row + i / kVectors;
-    const int column = i % kVectors * kVector;
-    if (r < count && column < columns) {
-      const auto vector = load_vector<kVector, true>(tile.at(r, column), kVector);
+    const int c = column + i % kVectors * kVector;
+    if (r < count && c < columns) {
+      const auto vector = load_vector<kVector, true>(tile.at(r, c), kVector);
       if (aligned) {
-        store_vector<true>(to + r * stride + column, vector, kVector);
+        store_vector<true>(to + r * stride + c, vector, kVector);
       } else {
-        store_vector<false>(to + r * stride + column, vector, kVector);
+        store_vector<false>(to + r * stride + c, vector, kVector);
       }
     }
   }
