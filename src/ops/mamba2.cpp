@@ -163,6 +163,7 @@ const OpDefinition kMamba2Op{
     .cost = mamba2_cost,
     .backward = mamba2_backward,
     .recompute = Recompute::kAttention,
+    .has_inner_products = true,
     .split = {.dimension = SplitDimension::kRows,
               .keeps_bits = false,
               .is_whole = is_weight,
@@ -176,6 +177,7 @@ const OpDefinition kMamba2BackwardOp{
     .kind = OpKind::kStateSpace,
     .check = check_mamba2_backward,
     .cost = mamba2_backward_cost,
+    .has_inner_products = true,
     .split = {.dimension = SplitDimension::kNever,  // sums over rows
               .unit = sequence_of<Mamba2BackwardAttributes>},
     .pieces = {.is_by_row = is_by_row_in_backward},

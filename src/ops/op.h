@@ -75,6 +75,9 @@ struct OpDefinition {
   /// spec must have passed `check`.
   GemmShape (*gemm_shape)(const OpSpec& spec) = nullptr;
   AttentionShape (*attention_shape)(const OpSpec& spec) = nullptr;
+  /// Of family kMemoryBound: its flops are products of small matrices inside of one kernel, which
+  /// tensor cores compute.
+  bool has_inner_products = false;
   std::optional<HostCopy> host_copy = {};  ///< required for family kHostCopy
   SplitTraits split = {};                  ///< its dimension is required for compute and copies
   PieceTraits pieces = {};

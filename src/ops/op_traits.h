@@ -27,7 +27,7 @@ inline constexpr size_t kNumOpFamilies = 6;
 /// The kind of an op for people, also within a layer.
 enum class OpKind : uint8_t {
   kProduct,
-  kAttention,  ///< all of it, including the rounding after attention over ranks
+  kAttention,   ///< all of it, including the rounding after attention over ranks
   kStateSpace,  ///< convolution and states of a Mamba layer
   kNorm,
   kElementwise,
@@ -38,8 +38,8 @@ enum class OpKind : uint8_t {
   kCommunication,
 };
 
-/// "matrix products", "attention", "state space", "norms", "elementwise", "routing", "embedding and loss",
-/// "optimizer", "copies", "communication".
+/// "matrix products", "attention", "state space", "norms", "elementwise", "routing", "embedding and
+/// loss", "optimizer", "copies", "communication".
 std::string_view op_kind_name(OpKind kind);
 
 /// The role by which passes find an op that they rewrite.

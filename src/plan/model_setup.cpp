@@ -193,17 +193,18 @@ void set_states(ModelSpec& spec, const ModelConfig& config) {
   });
 }
 
-void refuse_expert_keys(const ModelConfig& config) {
-  refuse_if_given("experts_per_token", config.experts_per_token);
-  refuse_if_given("expert_ffn", config.expert_ffn);
-  refuse_if_given("shared_ffn", config.shared_ffn);
-  refuse_if_given("shared_gate", config.shared_gate);
-  refuse_if_given("router_scores", config.router_scores);
-  refuse_if_given("router_normalize", config.router_normalize);
-  refuse_if_given("router_scale", config.router_scale);
-  refuse_if_given("router_bias", config.router_bias);
-  refuse_if_given("router_groups", config.router_groups);
-  refuse_if_given("router_kept_groups", config.router_kept_groups);
+/// The keys of experts but for `experts`; `visit(name, given)`.
+void for_each_expert_key(auto& config, const auto& visit) {
+  visit("experts_per_token", config.experts_per_token);
+  visit("expert_ffn", config.expert_ffn);
+  visit("shared_ffn", config.shared_ffn);
+  visit("shared_gate", config.shared_gate);
+  visit("router_scores", config.router_scores);
+  visit("router_normalize", config.router_normalize);
+  visit("router_scale", config.router_scale);
+  visit("router_bias", config.router_bias);
+  visit("router_groups", config.router_groups);
+  visit("router_kept_groups", config.router_kept_groups);
 }
 
 void set_experts(ModelSpec& spec, const ModelConfig& config) {
@@ -214,7 +215,8 @@ void set_experts(ModelSpec& spec, const ModelConfig& config) {
         *config.experts, quote(spec.layers.text(), 200));
   }
   if (!spec.layers.has(kMoeBlock)) {
-    return refuse_expert_keys(config);
+    return for_each_expert_key(
+        config, [](std::string_view key, const auto& given) { refuse_if_given(key, given); });
   }
   override_with(spec.experts, config.experts);
   override_with(spec.experts_per_token, config.experts_per_token);
@@ -249,6 +251,22 @@ void derive_sizes(ModelSpec& spec, int64_t sequence) {
   }
   if (spec.style.positions == PositionKind::kLearned && spec.max_positions == 0) {
     spec.max_positions = sequence;
+  }
+}
+
+/// Removes the keys of blocks that no layer has, which would be refused.
+void forget_other_blocks(ModelConfig& config, const LayerPattern& layers) {
+  const ModelSpec spec;
+  const auto forget = [](std::string_view, const auto&, auto& key) { key.reset(); };
+  if (!layers.has(kMlaBlock)) {
+    for_each_latent_key(spec, config, forget);
+  }
+  if (!layers.has(kMambaBlock)) {
+    for_each_mamba_key(spec, config, forget);
+  }
+  if (!layers.has(kMoeBlock)) {
+    config.experts.reset();
+    for_each_expert_key(config, [](std::string_view, auto& key) { key.reset(); });
   }
 }
 
@@ -348,6 +366,7 @@ ModelConfig model_keys(const ModelSpec& model) {
 }
 
 ModelConfig with_layers(ModelConfig config, const LayerPattern& layers) {
+  forget_other_blocks(config, layers);
   config.layers = layers.size();
   config.pattern.reset();
   if (layers != LayerPattern(layers.size())) {

@@ -20,7 +20,8 @@ ModelSpec resolve_model(const ModelConfig& config, int64_t sequence, int64_t tok
 /// same model. Models that are equal have equal keys, however their run files write them.
 ModelConfig model_keys(const ModelSpec& model);
 
-/// Returns `config` with `layers` in place of its layers.
+/// Returns `config` with `layers` in place of its layers, without the keys of blocks that none of
+/// them has.
 ModelConfig with_layers(ModelConfig config, const LayerPattern& layers);
 
 /// Returns `config` with the scaling of the model's rotary frequencies.

@@ -179,6 +179,16 @@ double epilogue_part(const OpSpec& spec) {
   return kEpiloguePart * std::pow(kEpilogueDepth / depth, 2.0 / 3);
 }
 
+/// The rate of small products inside of a kernel, as a part of that of large ones: an estimate.
+constexpr double kInnerProductPart = 0.5;
+
+/// Of ops whose time memory bounds, flops per ns.
+double arithmetic_rate(const DeviceSpec& device, const OpSpec& spec) {
+  return find_op(spec.op).has_inner_products ? device.peak_flops_per_s(spec.operands[0].dtype) *
+                                                   device.gemm_fraction * kInnerProductPart * 1e-9
+                                             : device.f32_flops_per_s * 1e-9;
+}
+
 double fused_ns(const DeviceSpec& device, const OpSpec& spec) {
   const ProductAndActivation parts = unfused(spec);
   return fused_product_ns(device, spec, analytic_task_ns(device, parts.product),
@@ -220,7 +230,7 @@ double analytic_task_ns(const DeviceSpec& device, const OpSpec& spec) {
       compute_ns = attention_ns(device, attention_shape(spec), cost.flops);
       break;
     case OpFamily::kMemoryBound:
-      compute_ns = cost.flops / device.f32_flops_per_s * 1e9;
+      compute_ns = cost.flops / arithmetic_rate(device, spec);
       break;
     case OpFamily::kHostCopy:
       return analytic_host_copy_ns(device, host_copy_bytes(spec));

@@ -66,8 +66,7 @@ ImportSummary import_weights(const std::string& hf_folder, const std::string& fo
   run.model = model_keys(config.model);
   run.model.max_positions = config.model.max_positions;  // for `export`, also without a table
   const int64_t positions = config.model.max_positions;  // 0: states have no limit
-  run.train.sequence =
-      positions == 0 ? kLongestSequence : std::min(positions, kLongestSequence);
+  run.train.sequence = positions == 0 ? kLongestSequence : std::min(positions, kLongestSequence);
   const HfCompanions companions = carried_files(hf_folder, path, config.model);
   const std::string carried_folder = (fs::path(folder) / kCompanionFolder).string();
   run.data.tokenizer = tokenizer_of(companions, carried_folder, config.model);

@@ -52,6 +52,9 @@ RunConfig small_run(RunConfig config, Layout layout, const LayerPattern& layers)
   layout.account_for_embedding = layout.account_for_loss = false;
   config = with_layout(std::move(config), layout);
   config.model = with_layers(std::move(config.model), layers);
+  if (!layers.has(kMoeBlock)) {
+    config.moe = MoeConfig();
+  }
   config.train.global_batch = 2 * layout.microbatch * layout.data;
   config.parallel.pipeline_layout.clear();
   config.parallel.first_stage_layers = config.parallel.last_stage_layers = 0;

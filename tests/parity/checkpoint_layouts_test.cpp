@@ -27,6 +27,8 @@ constexpr std::string_view kWithExperts = "experts";
 /// The same with biases in routers, which steps move by so much.
 constexpr std::string_view kWithBiases = "biases";
 constexpr float kBiasStep = 0.125F;
+/// A hybrid, whose tensor ranks have five runs of rows of a matrix.
+constexpr std::string_view kWithStates = "states";
 
 RunConfig config_of(const std::string& model, const std::vector<std::string>& layout) {
   std::vector<std::string> overrides = {
@@ -41,6 +43,11 @@ RunConfig config_of(const std::string& model, const std::vector<std::string>& la
       overrides.insert(overrides.end(), {"model.router_bias=true", "model.router_scores=sigmoid",
                                          fmt::format("moe.bias_update_rate={}", kBiasStep)});
     }
+  } else if (model == kWithStates) {
+    overrides.insert(overrides.end(),
+                     {"model.family=nemotron_h", "model.pattern=mamba,mlp,attention,mamba",
+                      "model.mamba_num_heads=4", "model.mamba_head_dim=3", "model.ssm_state_size=5",
+                      "model.mamba_n_groups=2"});
   } else {
     overrides.push_back("model.family=" + model);
   }
@@ -253,8 +260,12 @@ std::vector<Case> cases() {
   list.push_back({"llama", whole, whole});
   list.push_back({"llama", whole, layouts()[2]});
   list.push_back({"gpt2", layouts()[1], whole});
-  // Tied embeddings: two pipeline ranks hold the table.
   const std::vector<LayoutOfTest> all = layouts();
+  for (const auto& [before, after] : {std::pair(0, 1), std::pair(1, 0), std::pair(1, 2)}) {
+    list.push_back({std::string(kWithStates), all[static_cast<size_t>(before)],
+                    all[static_cast<size_t>(after)]});
+  }
+  // Tied embeddings: two pipeline ranks hold the table.
   for (const size_t i : {1u, 2u, 5u}) {
     for (const size_t j : {0u, 1u, 2u, 5u}) {
       list.push_back({"gpt2", all[i], all[j]});

@@ -387,6 +387,21 @@ TEST(ResolveModel, DerivesWhatLayersWithStatesLeaveOpen) {
   EXPECT_EQ(resolve_model(model_keys(hybrid), 128, 300), hybrid);
 }
 
+// As a search prices one kind of layer at a time.
+TEST(WithLayers, ForgetsKeysOfOtherBlocks) {
+  ModelConfig config = states_config();
+  config.heads = 4;
+  config.pattern = "mamba attention+moe";
+  config.experts = 8;
+  config.experts_per_token = 2;
+  config.expert_ffn = 32;
+  config.router_scale = 2.0;
+  for (const char* const kind : {"mamba", "attention+moe", "mlp"}) {
+    const LayerPattern layers = LayerPattern::parse(kind);
+    EXPECT_EQ(resolve_model(with_layers(config, layers), 128, 300).layers, layers);
+  }
+}
+
 TEST(ResolveModel, RefusesKeysOfStatesWithoutThem) {
   ModelConfig config = states_config();
   config.ssm_state_size.reset();

@@ -63,6 +63,19 @@ ModelSpec small_deepseek() {
   return model;
 }
 
+ModelSpec small_nemotron_h() {
+  ModelSpec model = small_llama(false, false);
+  model.style = kNemotronHStyle;
+  model.layers = LayerPattern::parse("M-*");
+  model.mamba_num_heads = 4;
+  model.mamba_head_dim = 3;
+  model.ssm_state_size = 5;
+  model.mamba_n_groups = 2;
+  model.conv_kernel = 4;
+  model.mamba_chunk_size = 8;
+  return model;
+}
+
 std::vector<ModelSpec> models() {
   ModelSpec untied = small_gpt2();
   untied.tied_embeddings = false;
@@ -72,7 +85,8 @@ std::vector<ModelSpec> models() {
           small_gpt2(),
           untied,
           small_mixtral(),
-          small_deepseek()};
+          small_deepseek(),
+          small_nemotron_h()};
 }
 
 class ExportWeights : public testing::Test {

@@ -15,14 +15,12 @@ struct HeadScratch {
   ChunkSteps<W> steps;
   W* scores;  // [chunk, chunk]
   W* out;     // [chunk, head_size]
-  W* scaled;  // [chunk, head_size]
   W* state;   // [head_size, state]
 
   HeadScratch(const Sizes& sizes, ScratchCursor& cursor)
       : steps(sizes, cursor),
         scores(cursor.take<W>(sizes.chunk() * sizes.chunk())),
         out(cursor.take<W>(sizes.chunk() * sizes.a.head_size)),
-        scaled(cursor.take<W>(sizes.chunk() * sizes.a.head_size)),
         state(cursor.take<W>(sizes.state_elems())) {}
 };
 
@@ -58,7 +56,9 @@ void read_state(const Sizes& sizes, const HeadChunk<W>& chunk, const HeadScratch
 template <class W>
 void read_rows(const Sizes& sizes, const HeadChunk<W>& chunk, bool has_state,
                const HeadScratch<W>& scratch) {
-  multiply_rows(sizes, chunk, sizes.a.state, chunk.c, chunk.stride, chunk.b, scratch.scores);
+  multiply_rows(sizes, chunk,
+                {.depth = sizes.a.state, .a = chunk.c, .a_stride = chunk.stride, .b = chunk.b},
+                scratch.scores);
   for (int64_t i = 0; i < chunk.rows; ++i) {
     W* const row = scratch.scores + i * sizes.chunk();
     decay_row(scratch.steps, i, row);
@@ -76,10 +76,20 @@ void read_rows(const Sizes& sizes, const HeadChunk<W>& chunk, bool has_state,
                           .beta = has_state ? 1.0 : 0.0});
 }
 
+/// All heads of all sequences.
+template <class T>
+struct Problem {
+  const Sizes& sizes;
+  const Inputs<T>& inputs;
+  const Wide<T>* xbc;  // [rows, convolved]
+  T* y;                // [rows, inner]
+};
+
 /// y of one head in all rows of a sequence that begins with `first_row`.
 template <class T, class W = Wide<T>>
-void run_head(const Sizes& sizes, const Inputs<T>& inputs, const W* xbc, int64_t first_row,
-              int64_t head, const HeadScratch<W>& scratch, T* y) {
+void run_head(const Problem<T>& problem, int64_t first_row, int64_t head,
+              const HeadScratch<W>& scratch) {
+  const auto& [sizes, inputs, xbc, y] = problem;
   const Mamba2Attributes& a = sizes.a;
   const HeadWeights<W> weights(inputs, head);
   for (int64_t index = 0; index < sizes.chunks(); ++index) {
@@ -99,7 +109,7 @@ void run_head(const Sizes& sizes, const Inputs<T>& inputs, const W* xbc, int64_t
               scratch.out[i * a.head_size + p] + weights.skip * chunk.x[i * chunk.stride + p]);
       }
     }
-    advance_state(sizes, chunk, scratch.steps, has_state, scratch.scaled, scratch.state);
+    advance_state(sizes, chunk, scratch.steps, has_state, scratch.state);
   }
 }
 
@@ -155,14 +165,14 @@ void run_forward(const Sizes& sizes, const KernelArgs& args) {
   T* const v = args.data<T>(9);
   scratch.taps.load(sizes, inputs);
   convolve(args.workers, sizes, inputs.zxbcdt, scratch.taps, scratch.xbc);
+  const Problem<T> problem{.sizes = sizes, .inputs = inputs, .xbc = scratch.xbc, .y = y};
   run_pieces(args.workers, sizes.sequences() * a.heads, 1,
              [&](int worker, int64_t at, int64_t end) {
                ScratchCursor cursor(args.scratch.data() + scratch.shared_bytes +
                                     static_cast<size_t>(worker) * scratch.head_bytes);
                const HeadScratch<W> head_scratch(sizes, cursor);
                for (; at < end; ++at) {
-                 run_head(sizes, inputs, scratch.xbc, at / a.heads * a.sequence, at % a.heads,
-                          head_scratch, y);
+                 run_head(problem, at / a.heads * a.sequence, at % a.heads, head_scratch);
                }
              });
   run_pieces(args.workers, sizes.rows, row_grain(a.inner()), [&](int, int64_t row, int64_t end) {

@@ -45,7 +45,6 @@ struct HeadScratch {
   W* addends;     // [chunk]
   W* d_dta;       // [chunk]
   W* v;           // [chunk, head_size]
-  W* scaled;      // [chunk, head_size]
   W* dy_state;    // [chunk, state], rows S^T dy_i
   W* x_grad;      // [chunk, state], rows G^T x_j
   W* grad_state;  // G [head_size, state]
@@ -58,7 +57,6 @@ struct HeadScratch {
     addends = cursor.take<W>(chunk);
     d_dta = cursor.take<W>(chunk);
     v = cursor.take<W>(chunk * sizes.a.head_size);
-    scaled = cursor.take<W>(chunk * sizes.a.head_size);
     dy_state = cursor.take<W>(chunk * sizes.a.state);
     x_grad = cursor.take<W>(chunk * sizes.a.state);
     grad_state = cursor.take<W>(sizes.state_elems());
@@ -148,7 +146,7 @@ void compute_states(const HeadProblem<T>& p, const HeadWeights<W>& weights,
       std::copy_n(next - size, size, next);
     }
     scratch.steps.set(p.sizes, weights, chunk.raw, chunk.in.rows);
-    advance_state(p.sizes, chunk.in, scratch.steps, index > 0, scratch.scaled, next);
+    advance_state(p.sizes, chunk.in, scratch.steps, index > 0, next);
   }
 }
 
@@ -179,8 +177,11 @@ template <class T, class W = Wide<T>>
 void multiply_pairs(const Sizes& sizes, const ChunkProblem<T>& chunk,
                     const HeadScratch<W>& scratch) {
   const HeadChunk<W>& in = chunk.in;
-  multiply_rows(sizes, in, sizes.a.state, in.c, in.stride, in.b, scratch.weights);
-  multiply_rows(sizes, in, sizes.a.head_size, chunk.dy, sizes.a.inner(), in.x, scratch.t);
+  multiply_rows(sizes, in, {.depth = sizes.a.state, .a = in.c, .a_stride = in.stride, .b = in.b},
+                scratch.weights);
+  multiply_rows(sizes, in,
+                {.depth = sizes.a.head_size, .a = chunk.dy, .a_stride = sizes.a.inner(), .b = in.x},
+                scratch.t);
   std::fill_n(scratch.d_dta, in.rows, W(0));
   for (int64_t i = 0; i < in.rows; ++i) {
     decay_pairs(sizes, i, in.rows, scratch);
@@ -339,7 +340,7 @@ void retreat_state(const Sizes& sizes, const ChunkProblem<T>& chunk,
   const HeadChunk<W>& in = chunk.in;
   for (int64_t i = 0; i < in.rows; ++i) {
     for (int64_t p = 0; p < size; ++p) {
-      scratch.scaled[i * size + p] =
+      scratch.steps.scaled[i * size + p] =
           scratch.steps.from_begin[i] * chunk.dy[i * sizes.a.inner() + p];
     }
   }
@@ -347,7 +348,7 @@ void retreat_state(const Sizes& sizes, const ChunkProblem<T>& chunk,
                           .m = size,
                           .n = sizes.a.state,
                           .k = in.rows,
-                          .a = scratch.scaled,
+                          .a = scratch.steps.scaled,
                           .lda = size,
                           .b = in.c,
                           .ldb = in.stride,

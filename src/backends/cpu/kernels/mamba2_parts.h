@@ -152,19 +152,21 @@ HeadChunk<W> head_chunk(const Sizes& sizes, const W* xbc, int64_t first_row, int
           .rows = rows};
 }
 
-/// dt of a head's rows in a chunk, and what follows from it.
+/// dt of a head's rows in a chunk, what follows from it, and scratch for rows times such factors.
 template <class W>
 struct ChunkSteps {
   W* dt = nullptr;          // [chunk]
   W* l = nullptr;           // [chunk]
   W* to_end = nullptr;      // [chunk], exp(l_last - l_i)
   W* from_begin = nullptr;  // [chunk], exp(l_i)
+  W* scaled = nullptr;      // [chunk, head_size]
 
   ChunkSteps(const Sizes& sizes, ScratchCursor& cursor)
       : dt(cursor.take<W>(sizes.chunk())),
         l(cursor.take<W>(sizes.chunk())),
         to_end(cursor.take<W>(sizes.chunk())),
-        from_begin(cursor.take<W>(sizes.chunk())) {}
+        from_begin(cursor.take<W>(sizes.chunk())),
+        scaled(cursor.take<W>(sizes.chunk() * sizes.a.head_size)) {}
 
   /// `raw`: dt of the head in the chunk's first row of zxbcdt.
   template <class T>
@@ -195,39 +197,48 @@ void decay_row(const ChunkSteps<W>& steps, int64_t i, W* factors) {
   }
 }
 
-/// products [rows, rows] = a b^T, rows of a and b `stride` apart.
+/// Two factors [rows, depth] of a chunk; those of the second are as far apart as all of its rows.
 template <class W>
-void multiply_rows(const Sizes& sizes, const HeadChunk<W>& chunk, int64_t depth, const W* a,
-                   int64_t a_stride, const W* b, W* products) {
+struct RowFactors {
+  int64_t depth = 0;
+  const W* a = nullptr;
+  int64_t a_stride = 0;
+  const W* b = nullptr;
+};
+
+/// products [rows, rows] = a b^T.
+template <class W>
+void multiply_rows(const Sizes& sizes, const HeadChunk<W>& chunk, const RowFactors<W>& factors,
+                   W* products) {
   gemm_on_this_thread<W>({.transpose_b = true,
                           .m = chunk.rows,
                           .n = chunk.rows,
-                          .k = depth,
-                          .a = a,
-                          .lda = a_stride,
-                          .b = b,
+                          .k = factors.depth,
+                          .a = factors.a,
+                          .lda = factors.a_stride,
+                          .b = factors.b,
                           .ldb = chunk.stride,
                           .c = products,
                           .ldc = sizes.chunk()});
 }
 
 /// S = exp(l_last) S + sum over rows of exp(l_last - l_j) dt_j x_j B_j^T; without `has_state` the
-/// incoming S is 0 whatever it holds. `scaled` [chunk, head_size] is scratch.
+/// incoming S is 0 whatever it holds.
 template <class W>
 void advance_state(const Sizes& sizes, const HeadChunk<W>& chunk, const ChunkSteps<W>& steps,
-                   bool has_state, W* scaled, W* state) {
+                   bool has_state, W* state) {
   const int64_t size = sizes.a.head_size;
   for (int64_t j = 0; j < chunk.rows; ++j) {
     const W factor = steps.to_end[j] * steps.dt[j];
     for (int64_t p = 0; p < size; ++p) {
-      scaled[j * size + p] = factor * chunk.x[j * chunk.stride + p];
+      steps.scaled[j * size + p] = factor * chunk.x[j * chunk.stride + p];
     }
   }
   gemm_on_this_thread<W>({.transpose_a = true,
                           .m = size,
                           .n = sizes.a.state,
                           .k = chunk.rows,
-                          .a = scaled,
+                          .a = steps.scaled,
                           .lda = size,
                           .b = chunk.b,
                           .ldb = chunk.stride,

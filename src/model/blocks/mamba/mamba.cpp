@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "base/errors.h"
 #include "model/block_builder.h"
@@ -99,26 +100,28 @@ void add_parameters(ParameterList& list, const ModelSpec& spec) {
                                 .split = TensorSplit::kHeads,
                                 .heads = {of_heads, of_heads, of_groups, of_groups, one_each}});
   const double bound = 1.0 / std::sqrt(static_cast<double>(spec.conv_kernel));
-  const auto add = [&](std::string_view name, Shape shape, ParameterInit init, double low,
-                       double high, std::vector<HeadRows> heads) {
-    const bool is_matrix = shape.rank() == 2;
-    list.add(name, {.shape = shape,
-                    .init = init,
-                    .init_low = low,
-                    .init_high = high,
-                    .weight_decay = is_matrix,
-                    .split = TensorSplit::kHeads,
-                    .heads = std::move(heads)});
+  const Parameter uniform{.init = ParameterInit::kUniform, .init_low = -bound, .init_high = bound};
+  const Parameter steps{.init = ParameterInit::kSoftplusIsLogUniform,
+                        .init_low = kSmallestStep,
+                        .init_high = kLargestStep};
+  const Parameter decays{
+      .init = ParameterInit::kLogOfUniform, .init_low = 1.0, .init_high = kLargestDecay};
+  const Parameter ones{.init = ParameterInit::kOnes};
+  const auto add = [&](std::string_view name, Shape shape, const std::vector<HeadRows>& heads,
+                       Parameter parameter) {
+    parameter.shape = shape;
+    parameter.weight_decay = shape.rank() == 2;
+    parameter.split = TensorSplit::kHeads;
+    parameter.heads = heads;
+    list.add(name, std::move(parameter));
   };
-  add("mamba.conv.weight", {a.convolved(), spec.conv_kernel}, ParameterInit::kUniform, -bound,
-      bound, {of_heads, of_groups, of_groups});
-  add("mamba.conv.bias", {a.convolved()}, ParameterInit::kUniform, -bound, bound,
-      {of_heads, of_groups, of_groups});
-  add("mamba.dt_bias", {a.heads}, ParameterInit::kSoftplusIsLogUniform, kSmallestStep, kLargestStep,
-      {one_each});
-  add("mamba.a_log", {a.heads}, ParameterInit::kLogOfUniform, 1.0, kLargestDecay, {one_each});
-  add("mamba.skip", {a.heads}, ParameterInit::kOnes, 0, 0, {one_each});
-  add("mamba.norm.weight", {a.inner()}, ParameterInit::kOnes, 0, 0, {of_heads});
+  const std::vector<HeadRows> convolved{of_heads, of_groups, of_groups};
+  add("mamba.conv.weight", {a.convolved(), spec.conv_kernel}, convolved, uniform);
+  add("mamba.conv.bias", {a.convolved()}, convolved, uniform);
+  add("mamba.dt_bias", {a.heads}, {one_each}, steps);
+  add("mamba.a_log", {a.heads}, {one_each}, decays);
+  add("mamba.skip", {a.heads}, {one_each}, ones);
+  add("mamba.norm.weight", {a.inner()}, {of_heads}, ones);
   list.linear("mamba.out_proj", {.out = spec.width,
                                  .in = a.inner(),
                                  .split = TensorSplit::kColumns,
