@@ -11,10 +11,8 @@
 namespace braid {
 namespace {
 
-constexpr size_t kNumInputs = 7;  // zxbcdt and six weights
-constexpr size_t kY = kNumInputs;
-constexpr size_t kRstd = kY + 1;
-constexpr size_t kV = kY + 2;  // dv in the backward
+constexpr size_t kNumInputs = 7;       // zxbcdt and six weights; then y and rstd
+constexpr size_t kV = kNumInputs + 2;  // dv in the backward
 
 void check_sizes(const OperandChecker& operands, const Mamba2Attributes& a) {
   operands.require(a.heads > 0 && a.head_size > 0 && a.state > 0 && a.chunk > 0,

@@ -28,7 +28,7 @@ inline constexpr size_t kNumOpFamilies = 6;
 enum class OpKind : uint8_t {
   kProduct,
   kAttention,   ///< all of it, including the rounding after attention over ranks
-  kStateSpace,  ///< convolution and states of a Mamba layer
+  kStateSpace,  ///< of a Mamba layer, with its convolution and norm
   kNorm,
   kElementwise,
   kRouting,  ///< of tokens to experts
