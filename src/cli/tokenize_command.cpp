@@ -1,14 +1,17 @@
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <filesystem>
 #include <initializer_list>
 #include <memory>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "base/errors.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/validators.h"
+#include "data/input_paths.h"
 #include "data/tokenize.h"
 #include "data/tokenizer.h"
 #include "data/train_sentencepiece.h"
@@ -17,7 +20,7 @@ namespace braid {
 namespace {
 
 struct TokenizeArguments {
-  std::string input;
+  std::vector<std::string> inputs;
   std::string output;
   std::string tokenizer;
   std::string kind = "bpe";
@@ -57,7 +60,7 @@ DocumentOptions document_options(const TokenizeArguments& arguments) {
 void train_tokenizer(const TokenizeArguments& arguments, const Console& console) {
   check_output(arguments, {".model"});
   const SentencePieceTrainOptions options{
-      .input = arguments.input,
+      .inputs = expand_inputs(arguments.inputs, "--input"),
       .output_prefix = arguments.output,
       .vocabulary_size = arguments.train_vocabulary,
       .kind = parse_sentencepiece_kind(arguments.kind, "--kind"),
@@ -70,37 +73,69 @@ void train_tokenizer(const TokenizeArguments& arguments, const Console& console)
     throw_config_error("--train-vocabulary: {}", error.what());
   }
   console.print(fmt::format("wrote {}: {} pieces of {}\n", path, arguments.train_vocabulary,
-                            arguments.input));
+                            describe_inputs(options.inputs)));
 }
+
+/// A line that is redrawn in place, at most ten times a second.
+class TokenizeBar {
+ public:
+  explicit TokenizeBar(const Console& console) : console_(console) {}
+
+  void update(const TokenizeProgress& now) {
+    const double seconds = seconds_since_begin();
+    if (!console_.is_terminal() || seconds < next_draw_s_) {
+      return;
+    }
+    constexpr double kRedrawSeconds = 0.1;
+    next_draw_s_ = seconds + kRedrawSeconds;
+    const auto done = static_cast<double>(std::max<int64_t>(now.done_bytes, 1));
+    const auto all = static_cast<double>(now.so_far.file_bytes);
+    console_.print_or_redraw(fmt::format(
+        "\r{:3.0f}%  {} documents, {} tokens, {} tokens/s, {} left\x1b[K", 100 * done / all,
+        format_count(now.so_far.documents), format_count(now.so_far.tokens),
+        format_count(tokens_per_s(now.so_far)), format_duration(seconds * (all - done) / done)));
+  }
+
+  int64_t tokens_per_s(const TokenizeStatistics& so_far) const {
+    return static_cast<int64_t>(static_cast<double>(so_far.tokens) /
+                                std::max(seconds_since_begin(), 1e-3));
+  }
+
+  void erase() const {
+    if (console_.is_terminal()) {
+      console_.print_or_redraw("\r\x1b[K");
+    }
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  double seconds_since_begin() const {
+    return std::chrono::duration<double>(Clock::now() - begin_).count();
+  }
+
+  const Console& console_;
+  Clock::time_point begin_ = Clock::now();
+  double next_draw_s_ = 0;
+};
 
 void tokenize(const TokenizeArguments& arguments, const Console& console) {
   check_output(arguments, {".bin", ".idx"});
   const auto tokenizer = load_tokenizer(arguments.tokenizer);
-  int64_t shown_percent = -1;
-  const auto progress = [&](const TokenizeProgress& now) {
-    const int64_t percent =
-        now.so_far.file_bytes == 0 ? 100 : now.done_bytes * 100 / now.so_far.file_bytes;
-    if (console.is_terminal() && percent != shown_percent) {
-      shown_percent = percent;
-      console.print_or_redraw(fmt::format("\r{:3}%  {} documents, {} tokens", percent,
-                                          format_count(now.so_far.documents),
-                                          format_count(now.so_far.tokens)));
-    }
-  };
-  const TokenizeStatistics statistics =
-      tokenize_file(*tokenizer, {.input = arguments.input,
-                                 .output_prefix = arguments.output,
-                                 .append_eod = !arguments.no_eod,
-                                 .threads = arguments.threads,
-                                 .documents = document_options(arguments),
-                                 .progress = progress});
-  if (console.is_terminal()) {
-    console.print_or_redraw("\r\x1b[K");
-  }
+  TokenizeBar bar(console);
+  const TokenizeStatistics statistics = tokenize_files(
+      *tokenizer, {.inputs = expand_inputs(arguments.inputs, "--input"),
+                   .output_prefix = arguments.output,
+                   .append_eod = !arguments.no_eod,
+                   .threads = arguments.threads,
+                   .documents = document_options(arguments),
+                   .progress = [&](const TokenizeProgress& now) { bar.update(now); }});
+  bar.erase();
   console.print(fmt::format(
-      "wrote {}.bin and .idx: {} documents, {} tokens, {:.2f} bytes per token\n", arguments.output,
-      format_count(statistics.documents), format_count(statistics.tokens),
-      static_cast<double>(statistics.text_bytes) / static_cast<double>(statistics.tokens)));
+      "wrote {}.bin and .idx: {} documents, {} tokens, {:.2f} bytes per token, {} tokens/s\n",
+      arguments.output, format_count(statistics.documents), format_count(statistics.tokens),
+      static_cast<double>(statistics.text_bytes) / static_cast<double>(statistics.tokens),
+      format_count(bar.tokens_per_s(statistics))));
 }
 
 }  // namespace
@@ -110,8 +145,15 @@ void add_tokenize_command(CLI::App& app, const Console& console) {
   CLI::App* command = app.add_subcommand(
       "tokenize",
       "Turn text into a .bin/.idx pair of tokens (Megatron's format), or train a tokenizer on it");
-  command->add_option("--input", arguments->input, "Text file, or JSONL with a document per line")
-      ->required();
+  command
+      ->add_option(
+          "--input", arguments->inputs,
+          "Text files, or JSONL (*.jsonl, *.json) with a document per line, which may be "
+          "compressed with gzip or zstd. Several, in this order; a folder is all its "
+          "*.txt, *.jsonl and *.json files, and a pattern in quotes (\"part-*.jsonl.zst\") "
+          "the files like it, by name")
+      ->required()
+      ->type_name("PATH ...");
   command->add_option("--output", arguments->output, "Prefix of the files to write")->required();
   CLI::Option* tokenizer = command->add_option(
       "--tokenizer", arguments->tokenizer,
@@ -139,7 +181,7 @@ void add_tokenize_command(CLI::App& app, const Console& console) {
       ->capture_default_str();
   command
       ->add_option("--threads", arguments->threads,
-                   "Threads that work on documents (default: one per core); the result is the same")
+                   "Threads that encode documents (default: one per core); the result is the same")
       ->check(between(1, 1024));
   command->add_flag("--no-eod", arguments->no_eod,
                     "Do not end each document with the end-of-document token");
@@ -150,7 +192,10 @@ void add_tokenize_command(CLI::App& app, const Console& console) {
   command->add_flag("--overwrite", arguments->overwrite, "Replace the output if it exists");
   command->footer(
       "  braid tokenize --input corpus.txt --output tok --train-vocabulary 8192\n"
-      "  braid tokenize --input corpus.txt --output corpus --tokenizer tok.model");
+      "  braid tokenize --input corpus.txt --output corpus --tokenizer tok.model\n"
+      "  braid tokenize --input data/ \"more/part-*.jsonl.zst\" --output corpus --tokenizer "
+      "llama/tokenizer.json\n\n"
+      "docs/data.md says how documents are read, and how several corpora are blended.");
   command->callback([arguments, &console] {
     if (arguments->train_vocabulary > 0) {
       train_tokenizer(*arguments, console);

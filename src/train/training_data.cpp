@@ -57,11 +57,11 @@ std::string tokenized(const RunConfig& config, const std::string& source,
       throw_data_error("cannot make the folder '{}': {}", to.cache_folder, error.message());
     }
     TokenizeOptions options;
-    options.input = source;
+    options.inputs = {source};
     options.output_prefix = prefix;
     options.append_eod = config.data.append_eod;
     options.documents.text.document_break = DocumentBreak::kBlankLines;
-    const TokenizeStatistics statistics = tokenize_file(tokenizer, options);
+    const TokenizeStatistics statistics = tokenize_files(tokenizer, options);
     to.message(fmt::format("data     {}: {} paragraphs, {} tokens of {}", source,
                            format_count(statistics.documents), format_count(statistics.tokens),
                            tokenizer.name()));

@@ -20,7 +20,7 @@ TEST_F(TokenizeCommand, TrainsATokenizerAndUsesIt) {
   EXPECT_THAT(
       output_of({"tokenize", "--input", "corpus.txt", "--output", "c", "--tokenizer", "tok.model"}),
       MatchesRegex("wrote c.bin and .idx: 300 documents, [0-9.]+K tokens, [0-9.]+ bytes per "
-                   "token\n"));
+                   "token, [0-9.]+[KM]? tokens/s\n"));
   EXPECT_THAT(output_of({"inspect", "c"}),
               MatchesRegex("c.bin and .idx: 300 documents, 300 sequences, [0-9]+ tokens of type "
                            "u16, longest sequence [0-9]+; both have the recorded checksum\n"));
