@@ -1,5 +1,4 @@
 #include <CLI/CLI.hpp>
-#include <chrono>
 #include <filesystem>
 #include <initializer_list>
 #include <memory>
@@ -10,6 +9,7 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/status_line.h"
 #include "cli/validators.h"
 #include "data/input_paths.h"
 #include "data/tokenize.h"
@@ -76,66 +76,36 @@ void train_tokenizer(const TokenizeArguments& arguments, const Console& console)
                             describe_inputs(options.inputs)));
 }
 
-/// A line that is redrawn in place, at most ten times a second.
-class TokenizeBar {
- public:
-  explicit TokenizeBar(const Console& console) : console_(console) {}
-
-  void update(const TokenizeProgress& now) {
-    const double seconds = seconds_since_begin();
-    if (!console_.is_terminal() || seconds < next_draw_s_) {
-      return;
-    }
-    constexpr double kRedrawSeconds = 0.1;
-    next_draw_s_ = seconds + kRedrawSeconds;
-    const auto done = static_cast<double>(std::max<int64_t>(now.done_bytes, 1));
-    const auto all = static_cast<double>(now.so_far.file_bytes);
-    console_.print_or_redraw(fmt::format(
-        "\r{:3.0f}%  {} documents, {} tokens, {} tokens/s, {} left\x1b[K", 100 * done / all,
-        format_count(now.so_far.documents), format_count(now.so_far.tokens),
-        format_count(tokens_per_s(now.so_far)), format_duration(seconds * (all - done) / done)));
+void show_progress(StatusLine& line, const TokenizeProgress& now) {
+  if (!line.is_due()) {
+    return;
   }
-
-  int64_t tokens_per_s(const TokenizeStatistics& so_far) const {
-    return static_cast<int64_t>(static_cast<double>(so_far.tokens) /
-                                std::max(seconds_since_begin(), 1e-3));
-  }
-
-  void erase() const {
-    if (console_.is_terminal()) {
-      console_.print_or_redraw("\r\x1b[K");
-    }
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-
-  double seconds_since_begin() const {
-    return std::chrono::duration<double>(Clock::now() - begin_).count();
-  }
-
-  const Console& console_;
-  Clock::time_point begin_ = Clock::now();
-  double next_draw_s_ = 0;
-};
+  const TokenizeStatistics& so_far = now.so_far;
+  const double done = so_far.file_bytes == 0 ? 1
+                                             : static_cast<double>(now.done_bytes) /
+                                                   static_cast<double>(so_far.file_bytes);
+  line.update(done,
+              fmt::format("{} documents, {} tokens, {} tokens/s", format_count(so_far.documents),
+                          format_count(so_far.tokens), format_count(line.rate(so_far.tokens))));
+}
 
 void tokenize(const TokenizeArguments& arguments, const Console& console) {
   check_output(arguments, {".bin", ".idx"});
   const auto tokenizer = load_tokenizer(arguments.tokenizer);
-  TokenizeBar bar(console);
+  StatusLine line(console);
   const TokenizeStatistics statistics = tokenize_files(
       *tokenizer, {.inputs = expand_inputs(arguments.inputs, "--input"),
                    .output_prefix = arguments.output,
                    .append_eod = !arguments.no_eod,
                    .threads = arguments.threads,
                    .documents = document_options(arguments),
-                   .progress = [&](const TokenizeProgress& now) { bar.update(now); }});
-  bar.erase();
+                   .progress = [&](const TokenizeProgress& now) { show_progress(line, now); }});
+  line.erase();
   console.print(fmt::format(
       "wrote {}.bin and .idx: {} documents, {} tokens, {:.2f} bytes per token, {} tokens/s\n",
       arguments.output, format_count(statistics.documents), format_count(statistics.tokens),
       static_cast<double>(statistics.text_bytes) / static_cast<double>(statistics.tokens),
-      format_count(bar.tokens_per_s(statistics))));
+      format_count(line.rate(statistics.tokens))));
 }
 
 }  // namespace
@@ -153,7 +123,7 @@ void add_tokenize_command(CLI::App& app, const Console& console) {
           "*.txt, *.jsonl and *.json files, and a pattern in quotes (\"part-*.jsonl.zst\") "
           "the files like it, by name")
       ->required()
-      ->type_name("PATH ...");
+      ->type_name("PATH");
   command->add_option("--output", arguments->output, "Prefix of the files to write")->required();
   CLI::Option* tokenizer = command->add_option(
       "--tokenizer", arguments->tokenizer,

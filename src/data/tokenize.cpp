@@ -74,6 +74,9 @@ class EncodingBatch {
       throw_data_error("'{}', the document up to line {}: {}", *document.path, document.line,
                        error.what());
     }
+    if (!document.tokens.empty()) {
+      document.tokens = document_tokens(tokenizer_, document.tokens, options_.append_eod);
+    }
     document.raw = {};
   }
 
@@ -90,7 +93,6 @@ class BatchTokenizer {
   BatchTokenizer(const Tokenizer& tokenizer, const TokenizeOptions& options)
       : tokenizer_(tokenizer),
         options_(options),
-        frame_(tokenizer.frame()),
         writer_(options.output_prefix, token_type_for_vocabulary(tokenizer.vocabulary_size())),
         batch_limit_bytes_(std::max(kLeastBatchBytes, kBatchBytesPerThread * options.threads)) {
     statistics_.file_bytes = total_bytes(options.inputs);
@@ -153,7 +155,7 @@ class BatchTokenizer {
     if (document.tokens.empty()) {
       ++statistics_.empty_documents;
     } else {
-      writer_.add_sequence(framed(document.tokens));
+      writer_.add_sequence(document.tokens);
       writer_.end_document();
       ++statistics_.documents;
       statistics_.tokens = writer_.num_tokens();
@@ -163,20 +165,8 @@ class BatchTokenizer {
     }
   }
 
-  /// With the tokenizer's frame around it, and one end of document.
-  std::vector<int32_t> framed(const std::vector<int32_t>& tokens) const {
-    std::vector<int32_t> sequence = frame_.before;
-    sequence.insert(sequence.end(), tokens.begin(), tokens.end());
-    sequence.insert(sequence.end(), frame_.after.begin(), frame_.after.end());
-    if (options_.append_eod && sequence.back() != *tokenizer_.eod_id()) {
-      sequence.push_back(*tokenizer_.eod_id());
-    }
-    return sequence;
-  }
-
   const Tokenizer& tokenizer_;
   const TokenizeOptions& options_;
-  TextFrame frame_;
   IndexedDatasetWriter writer_;
   int64_t batch_limit_bytes_;
   TokenizeStatistics statistics_;
@@ -187,6 +177,18 @@ class BatchTokenizer {
 };
 
 }  // namespace
+
+std::vector<int32_t> document_tokens(const Tokenizer& tokenizer, std::span<const int32_t> tokens,
+                                     bool append_eod) {
+  const TextFrame frame = tokenizer.frame();
+  std::vector<int32_t> sequence = frame.before;
+  sequence.insert(sequence.end(), tokens.begin(), tokens.end());
+  sequence.insert(sequence.end(), frame.after.begin(), frame.after.end());
+  if (append_eod && (sequence.empty() || sequence.back() != *tokenizer.eod_id())) {
+    sequence.push_back(*tokenizer.eod_id());
+  }
+  return sequence;
+}
 
 TokenizeStatistics tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions& options) {
   if (options.append_eod && !tokenizer.eod_id()) {

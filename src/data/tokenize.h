@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,11 @@ struct TokenizeOptions {
   std::function<void(const TokenizeProgress&)>
       progress;  ///< per document, on the calling thread; may be empty
 };
+
+/// A document's ids as they stand in a token file: the tokenizer's frame around `tokens`, and one
+/// end of document after it if `append_eod`, which needs `eod_id`.
+std::vector<int32_t> document_tokens(const Tokenizer& tokenizer, std::span<const int32_t> tokens,
+                                     bool append_eod);
 
 /// Tokenizes files, one after the other, into an indexed dataset, one sequence per document: the
 /// tokenizer's frame, the ids of the text, and one end of document if `append_eod`. Writes

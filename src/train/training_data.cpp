@@ -18,11 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_pair(const std::string& source) {
-  const std::string prefix = dataset_prefix(source);
-  return fs::exists(prefix + ".idx") || fs::exists(prefix + ".bin");
-}
-
 uint64_t hash_of(const std::string& path) {
   const PieceFile file(path);
   SequentialReader reader(file);
@@ -45,7 +40,7 @@ std::string content_key(const RunConfig& config, const std::string& source,
 
 std::string tokenized(const RunConfig& config, const std::string& source,
                       const Tokenizer& tokenizer, const TrainingDataOptions& to) {
-  if (is_pair(source)) {
+  if (is_dataset(source)) {
     return dataset_prefix(source);
   }
   const std::string prefix =
@@ -62,7 +57,7 @@ std::string tokenized(const RunConfig& config, const std::string& source,
     options.append_eod = config.data.append_eod;
     options.documents.text.document_break = DocumentBreak::kBlankLines;
     const TokenizeStatistics statistics = tokenize_files(tokenizer, options);
-    to.message(fmt::format("data     {}: {} paragraphs, {} tokens of {}", source,
+    to.message(fmt::format("data     {}: {} documents, {} tokens of {}", source,
                            format_count(statistics.documents), format_count(statistics.tokens),
                            tokenizer.name()));
   }
@@ -131,7 +126,7 @@ void check_source(const RunConfig& config) {
   }
   for (const BlendEntry& entry : sources_of(data)) {
     const std::string& source = entry.path;
-    if (!is_pair(source) && !fs::is_regular_file(source)) {
+    if (!is_dataset(source) && !fs::is_regular_file(source)) {
       const std::string prefix = dataset_prefix(source);
       throw_data_error("{} \"{}\": there is no such text file, and no pair {}.bin and {}.idx",
                        data.blend.empty() ? "data.train =" : "data.blend:", source, prefix, prefix);
