@@ -105,6 +105,9 @@ class Comparison {
     if (allowed_.contains(key)) {
       return key;
     }
+    if (rule.name == kDataFact && !after_.config.data.blend.empty()) {
+      key = "data.blend";  // which names the data instead
+    }
     for (const std::string_view cause : rule.causes) {
       const std::string name(cause);
       if (changed_.contains(name) && allowed_.contains(name)) {

@@ -103,10 +103,11 @@ TEST_F(ResumedRun, ContinuesABlendBitwise) {
   run(blended("parts", "0.75"), 5);
   EXPECT_THAT(message_of<ConfigError>([&] { run(blended("parts", "0.5")); }),
               AllOf(HasSubstr("content of the training data: 0.75 of "),
-                    HasSubstr("--allow-change data.")));
+                    HasSubstr("--allow-change data.blend to ")));
   run(blended("parts", "0.75"));
   EXPECT_EQ(read_metrics(path("whole/metrics.jsonl")).evaluations.back().loss,
             read_metrics(path("parts/metrics.jsonl")).evaluations.back().loss);
+  EXPECT_EQ(run_allowed(blended("parts", "0.5"), {"data.blend"}).last_step, 12);
 }
 
 TEST_F(ResumedRun, CountsWhatAnotherBatchConsumes) {
