@@ -49,6 +49,7 @@ class CompressedFileTest : public InputFileTest, public ::testing::WithParamInte
  protected:
   void SetUp() override {
     if (!reads(GetParam())) {
+      EXPECT_THAT(refusal(lines()), HasSubstr("which this build of braid does not read: apt-get "));
       GTEST_SKIP() << compression_name(GetParam()) << " is not in this build";
     }
   }
