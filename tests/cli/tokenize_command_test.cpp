@@ -33,6 +33,21 @@ TEST_F(TokenizeCommand, BytesNeedNoModel) {
   EXPECT_THAT(output_of({"inspect", "c.idx"}), HasSubstr("1 documents, 1 sequences, " + bytes));
 }
 
+TEST_F(TokenizeCommand, ReadsSeveralFilesFoldersAndPatterns) {
+  write("d/b.jsonl", "{\"text\": \"two\"}\n{\"text\": \"three\"}\n");
+  write("d/a.txt", "one\n");
+  write("c.txt", "four\n");
+  for (const Words& inputs :
+       {Words{"d", "c.txt"}, Words{"d/*", "c.tx?"}, Words{"d/a.txt", "d/b.jsonl", "c.txt"}}) {
+    Words words{"tokenize", "--output", "c", "--tokenizer", "bytes", "--overwrite", "--input"};
+    words.insert(words.end(), inputs.begin(), inputs.end());
+    output_of(words);
+    EXPECT_THAT(output_of({"inspect", "c"}), HasSubstr("4 documents, 4 sequences, 19 tokens"));
+  }
+  EXPECT_THAT(error_of({"tokenize", "--output", "x", "--tokenizer", "bytes", "--input", "e*"}, 2),
+              StartsWith("--input e*: no file has a name like this"));
+}
+
 TEST_F(TokenizeCommand, OverwritesNothingUnlessAsked) {
   Words tokens{"tokenize", "--input", "corpus.txt", "--output", "c", "--tokenizer", "bytes"};
   Words model{"tokenize", "--input", "corpus.txt", "--output", "tok", "--train-vocabulary", "300"};

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Golden values of blended_dataset_test.cpp, from Megatron-LM's definitions in plain Python.
+"""Golden values of blend_golden.h, from Megatron-LM's definitions in plain Python.
 
 Shares nothing with src/data: NumPy's legacy RandomState is Python's own MT19937, seeded as NumPy
 does (the 1812433253 initialiser). Run it to print the values: python3 tests/data/blend_golden.py

@@ -96,17 +96,6 @@ TEST_F(InputFileTest, NamesFormatsThatAreNotRead) {
   EXPECT_EQ(read("PAR1 is a word"), "PAR1 is a word");
 }
 
-TEST(Compressions, AreFoundByTheFirstBytes) {
-  const auto found = [](std::string_view text) {
-    return find_compression(std::as_bytes(std::span(text)));
-  };
-  EXPECT_EQ(found(kTwoJsonLinesGzip), Compression::kGzip);
-  EXPECT_EQ(found(kTwoJsonLinesZstd), Compression::kZstd);
-  EXPECT_EQ(found("\x5F\x2A\x4D\x18"), Compression::kZstd);
-  EXPECT_EQ(found("text"), Compression::kNone);
-  EXPECT_EQ(found(""), Compression::kNone);
-}
-
 TEST(UncompressedName, LosesOneExtension) {
   EXPECT_EQ(uncompressed_name("a/b.jsonl.gz"), "a/b.jsonl");
   EXPECT_EQ(uncompressed_name("b.txt.zst"), "b.txt");

@@ -86,57 +86,5 @@ TEST(AccuracyOf, HasTheStandardErrorOfASample) {
   EXPECT_NEAR(accuracy.standard_error, std::sqrt(0.75 * 0.25 / 3), 1e-15);
 }
 
-/// Pairs of letters are a token of their own.
-class PairTokenizer final : public Tokenizer {
- public:
-  std::vector<int32_t> encode(std::string_view text) const override {
-    std::vector<int32_t> tokens;
-    for (size_t i = 0; i < text.size(); ++i) {
-      const bool is_pair = i + 1 < text.size() && text[i] == ' ' && text[i + 1] != ' ';
-      tokens.push_back(is_pair ? 1000 + text[i + 1] : text[i]);
-      i += is_pair ? 1 : 0;
-    }
-    return tokens;
-  }
-  std::string decode(std::span<const int32_t>) const override { return {}; }
-  int32_t vocabulary_size() const override { return 2000; }
-  std::optional<int32_t> eod_id() const override { return eod; }
-  TextFrame frame() const override { return {.before = before, .after = {}}; }
-  const std::string& name() const override { return name_; }
-  std::string describe() const override { return name_; }
-
-  std::vector<int32_t> before;
-  std::optional<int32_t> eod = 5;
-
- private:
-  std::string name_ = "pairs";
-};
-
-TEST(EncodeContinuation, SplitsTheTokensOfBothTextsTogether) {
-  PairTokenizer tokenizer;
-  ContinuationTokens tokens = encode_continuation(tokenizer, "ab", " cd");
-  EXPECT_THAT(tokens.context, ElementsAre('a', 'b'));
-  EXPECT_THAT(tokens.continuation, ElementsAre(1000 + 'c', 'd'));
-  // The blank goes to the continuation, with which it is one token.
-  tokens = encode_continuation(tokenizer, "ab ", "cd");
-  EXPECT_THAT(tokens.context, ElementsAre('a', 'b'));
-  EXPECT_THAT(tokens.continuation, ElementsAre(1000 + 'c', 'd'));
-  tokens = encode_continuation(tokenizer, "", "c");
-  EXPECT_THAT(tokens.context, ElementsAre(5));
-  EXPECT_THAT(tokens.continuation, ElementsAre('c'));
-  tokenizer.before = {7};
-  EXPECT_THAT(encode_continuation(tokenizer, "", "c").context, ElementsAre(7));
-  EXPECT_THAT(encode_continuation(tokenizer, "a", "c").context, ElementsAre(7, 'a'));
-}
-
-TEST(EncodeContinuation, RefusesWhatHasNoTokenToScore) {
-  PairTokenizer tokenizer;
-  EXPECT_THAT(message_of<DataError>([&] { encode_continuation(tokenizer, "ab", ""); }),
-              HasSubstr("no token of its own"));
-  tokenizer.eod = std::nullopt;
-  EXPECT_THAT(message_of<DataError>([&] { encode_continuation(tokenizer, "", "c"); }),
-              HasSubstr("no end-of-document id"));
-}
-
 }  // namespace
 }  // namespace braid
