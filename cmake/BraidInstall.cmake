@@ -33,7 +33,18 @@ endif()
 
 # The modules that found the libraries which ours need find them again where braid is used.
 install(FILES cmake/FindOpenBlas.cmake cmake/FindPcre2.cmake cmake/FindSentencePiece.cmake cmake/FindUtf8proc.cmake cmake/FindXxHash.cmake
+        cmake/FindZstd.cmake
         DESTINATION ${package_dir})
+# Optional libraries that this build links.
+get_target_property(linked braid_data LINK_LIBRARIES)
+set(BRAID_HAS_ZLIB OFF)
+set(BRAID_HAS_ZSTD OFF)
+if("ZLIB::ZLIB" IN_LIST linked)
+  set(BRAID_HAS_ZLIB ON)
+endif()
+if("braid::zstd" IN_LIST linked)
+  set(BRAID_HAS_ZSTD ON)
+endif()
 if(BRAID_HAS_CUDA)
   install(FILES cmake/FindCudnn.cmake DESTINATION ${package_dir})
 endif()

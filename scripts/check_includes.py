@@ -49,6 +49,7 @@ MAY_SEE = {
     "emulate": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "backends",
                 "backends/registry", "config", "report", "plan", "state", "runtime"],
     "generate": ["base", "model", "parallel", "backends", "backends/registry", "data", "config", "plan", "state", "runtime"],
+    "evaluate": ["base", "data", "generate"],
     "verify": ["base", "ir", "ops", "model", "parallel", "comm", "backends", "backends/registry", "data", "config", "plan", "state"],
     "train": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "backends", "data", "checkpoint",
               "hugging_face", "config", "report", "plan", "state", "runtime", "launch"],
@@ -56,7 +57,7 @@ MAY_SEE = {
     "api": ["base", "ir", "comm", "config", "data", "plan", "report", "runtime", "sim", "launch", "train", "verify"],
     "cli": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "backends", "backends/registry",
             "data", "checkpoint", "hugging_face", "config", "report", "plan", "tune", "state", "runtime", "launch",
-            "calibrate", "emulate", "generate", "verify", "train"],
+            "calibrate", "emulate", "generate", "evaluate", "verify", "train"],
 }
 
 # Headers that cost every file that includes them most of a second.

@@ -52,7 +52,8 @@ fuzz_one() {
   tests/fuzz/kept_corpus.py unpack "$name" "$kept"
   mkdir -p "$work" "$BUILD/artifacts"
   # -timeout: one input may not take longer than a human would wait; -rss_limit_mb: nor trust a length it reads.
-  local program=$BUILD/tests/fuzz/fuzz_$name limits=(-timeout=10 -rss_limit_mb=2048 -artifact_prefix="$BUILD/artifacts/$name-")
+  # -malloc_limit_mb: more than the 2 GiB of zstd's largest window, of which only what is used counts.
+  local program=$BUILD/tests/fuzz/fuzz_$name limits=(-timeout=10 -rss_limit_mb=2048 -malloc_limit_mb=3072 -artifact_prefix="$BUILD/artifacts/$name-")
   : >"$log"
   [ ! -d "$BUILD/large/$name" ] || "$program" "${limits[@]}" "$BUILD/large/$name"/* >>"$log" 2>&1 || status=$?
   [ $status -ne 0 ] || "$program" "${limits[@]}" -max_total_time="$seconds" -max_len=65536 "$work" "$kept" "${seeds[@]}" >>"$log" 2>&1 || status=$?

@@ -27,7 +27,7 @@ packages=(
   build-essential g++ cmake ninja-build ccache mold pkg-config python3 git
   # libraries (docs/dependencies.md says why each)
   libfmt-dev libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libsentencepiece-dev
-  libpcre2-dev libutf8proc-dev libopenblas-pthread-dev libxxhash-dev
+  libpcre2-dev libutf8proc-dev libopenblas-pthread-dev libxxhash-dev zlib1g-dev libzstd-dev
   # tests and benchmarks
   libgtest-dev libgmock-dev libbenchmark-dev
   # the demo's text: the Jargon File and the Free On-line Dictionary of Computing

@@ -130,6 +130,12 @@ const MemoryPlan& largest_memory(const RunPlan& plan) {
   return std::max_element(plan.ranks.begin(), plan.ranks.end(), less)->memory;
 }
 
+/// Microbatches of a rank as the run file has them. braid may run each as two halves; the other
+/// side of a comparison does not.
+int64_t written_microbatches(const Case& c) {
+  return c.plan.run.num_microbatches * c.plan.run.microbatch_sequences / c.config.train.microbatch;
+}
+
 Json describe(const Case& c) {
   const ModelSpec& model = c.plan.run.model;
   const MemoryPlan& memory = largest_memory(c.plan);
@@ -155,7 +161,7 @@ Json describe(const Case& c) {
           {"parameters", num_parameters(model)},
           {"sequence", c.config.train.sequence},
           {"microbatch", c.config.train.microbatch},
-          {"microbatches", c.plan.run.num_microbatches},
+          {"microbatches", written_microbatches(c)},
           {"global_batch", c.config.train.global_batch},
           {"steps", c.config.train.steps},
           {"seed", c.config.train.seed},

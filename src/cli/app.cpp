@@ -89,6 +89,7 @@ void add_commands(CLI::App& app, const Console& console) {
   add_report_command(app, console);
   add_tokenize_command(app, console);
   add_generate_command(app, console);
+  add_eval_command(app, console);
   add_export_command(app, console);
   add_import_command(app, console);
   add_inspect_command(app, console);

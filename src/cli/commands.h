@@ -34,6 +34,7 @@ void add_verify_command(CLI::App& app, const Console& console);
 void add_report_command(CLI::App& app, const Console& console);
 void add_tokenize_command(CLI::App& app, const Console& console);
 void add_generate_command(CLI::App& app, const Console& console);
+void add_eval_command(CLI::App& app, const Console& console);
 void add_export_command(CLI::App& app, const Console& console);
 void add_import_command(CLI::App& app, const Console& console);
 void add_inspect_command(CLI::App& app, const Console& console);

@@ -4,19 +4,13 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "checkpoint/checkpoint.h"
-#include "cli/checkpoint_path.h"
 #include "cli/commands.h"
+#include "cli/trained_model.h"
 #include "cli/validators.h"
-#include "config/choices.h"
-#include "config/load.h"
 #include "data/tokenizer.h"
 #include "data/utf8.h"
 #include "generate/generate.h"
 #include "runtime/device.h"
-#include "runtime/engine.h"
-#include "runtime/memory_check.h"
-#include "state/checkpointing.h"
 
 namespace braid {
 namespace {
@@ -25,9 +19,8 @@ struct GenerateArguments {
   std::string path;
   std::string prompt;
   std::string tokenizer;
-  std::string device;
+  ForwardArguments forward;
   int64_t tokens = 128;
-  int64_t context = 0;  // 0: as many as in training
   SamplingOptions sampling;
 };
 
@@ -82,18 +75,6 @@ class TokenPrinter {
   std::string pending_;  // decoded and not yet printed
 };
 
-constexpr int64_t kMostContext = 1 << 24;  // as train.sequence
-
-void check_tokenizer(const Tokenizer& tokenizer, const ModelSpec& model,
-                     const LoadedCheckpoint& checkpoint) {
-  if (tokenizer.vocabulary_size() > model.vocabulary) {
-    throw_config_error(
-        "--tokenizer: '{}' has {} ids, but the vocabulary of the model in {} has {}; give the "
-        "tokenizer that the model was trained with",
-        tokenizer.name(), tokenizer.vocabulary_size(), checkpoint.path(), model.vocabulary);
-  }
-}
-
 /// The prompt as tokens, with what the tokenizer puts before every text. Without any, the end of a
 /// preceding document.
 std::vector<int32_t> first_context(const Tokenizer& tokenizer, const std::string& prompt) {
@@ -116,64 +97,15 @@ std::vector<int32_t> first_context(const Tokenizer& tokenizer, const std::string
   return context;
 }
 
-/// The device of --device, or that of the run. Generation may run on a machine that cannot train
-/// the model: "cuda" in the run file counts as "auto" here, and a requested GPU computes in
-/// bfloat16 whatever dtype the run used.
-Device generation_device(const GenerateArguments& arguments, RunConfig config) {
-  const FoundGpus gpus = find_gpus();
-  config.parallel = {};
-  if (arguments.device.empty()) {
-    const Backend* const named = named_backend(config);
-    if (named != nullptr && !named->is_host) {
-      config.runtime.device = choice_name(DeviceChoice::kAuto);
-    }
-    return choose_device(config, gpus);
-  }
-  config.runtime.device = arguments.device;
-  const Backend* const named = named_backend(config);
-  if (named != nullptr && !named->is_host) {
-    if (gpus.usable.empty()) {
-      throw_config_error("--device {}: {}; give --device {}", named->name, gpus.why_none,
-                         host_backend().name);
-    }
-    config.train.dtype = choice_name(named->dtypes.front());
-  }
-  return choose_device(config, gpus);
-}
-
-GeneratorOptions generator_options(const GenerateArguments& arguments, RunConfig config) {
-  config.parallel.ranks = 1;
-  const Device device = generation_device(arguments, config);
-  const int threads = threads_per_rank(config.runtime.threads, 1);
-  const RunMemory memory = free_memory(device, threads);
-  return {.threads = threads,
-          .device = device,
-          .cache_folder = user_cache_folder(),
-          .free_bytes = memory.gpu ? memory.gpu->free_bytes : memory.host_bytes};
-}
-
 void generate(const GenerateArguments& arguments, const Console& console) {
-  const LoadedCheckpoint checkpoint(find_checkpoint(arguments.path), is_weight);
-  const RunConfig config =
-      parse_config(checkpoint.state().config, checkpoint.path() + "/state.json");
-  const auto tokenizer =
-      load_tokenizer(arguments.tokenizer.empty() ? config.data.tokenizer : arguments.tokenizer);
-  std::vector<int32_t> context = first_context(*tokenizer, arguments.prompt);
-  const ModelSpec model = checkpointed_model(checkpoint, config);
-  check_tokenizer(*tokenizer, model, checkpoint);
-  const ParameterLayout layout = make_parameter_layout(model_parameters(model));
-  const int64_t context_tokens = arguments.context == 0 ? config.train.sequence : arguments.context;
-  if (model.max_positions > 0 && context_tokens > model.max_positions) {
-    throw_config_error(
-        "--context {}: the model has {} learned positions; give --context {} or less",
-        context_tokens, model.max_positions, model.max_positions);
-  }
-  Generator generator(model, CheckpointedState(checkpoint, layout, model), context_tokens,
-                      generator_options(arguments, config));
+  const TrainedModel trained(arguments.path, arguments.tokenizer);
+  const Tokenizer& tokenizer = trained.tokenizer();
+  std::vector<int32_t> context = first_context(tokenizer, arguments.prompt);
+  Generator generator(load_causal_model(trained, arguments.forward));
   console.print(arguments.prompt);
-  TokenPrinter printer(*tokenizer, console);
-  generator.generate(std::move(context), arguments.tokens, tokenizer->stop_ids(),
-                     arguments.sampling, [&](int32_t token) { printer.add(token); });
+  TokenPrinter printer(tokenizer, console);
+  generator.generate(std::move(context), arguments.tokens, tokenizer.stop_ids(), arguments.sampling,
+                     [&](int32_t token) { printer.add(token); });
   printer.finish();
   console.print("\n");
 }
@@ -183,7 +115,9 @@ void generate(const GenerateArguments& arguments, const Console& console) {
 void add_generate_command(CLI::App& app, const Console& console) {
   const auto arguments = std::make_shared<GenerateArguments>();
   CLI::App* command = app.add_subcommand("generate", "Continue a text with a trained model");
-  command->add_option("path", arguments->path, "Run folder or checkpoint")
+  command
+      ->add_option("path", arguments->path,
+                   "Run folder or checkpoint, or a Hugging Face folder of weights")
       ->required()
       ->type_name("FOLDER");
   command->add_option("--prompt", arguments->prompt, "Text to continue; empty = begin a document");
@@ -206,15 +140,15 @@ void add_generate_command(CLI::App& app, const Console& console) {
       ->check(at_least(0))
       ->capture_default_str();
   command
-      ->add_option("--device", arguments->device,
+      ->add_option("--device", arguments->forward.device,
                    "Where the model runs (default: as in the run, or on the CPU if this machine "
                    "lacks the GPU). A GPU computes in bfloat16")
       ->check(CLI::IsMember(device_names()));
   command
-      ->add_option("--context", arguments->context,
+      ->add_option("--context", arguments->forward.context,
                    "How many tokens the model can look back; more takes more memory (default: "
                    "train.sequence of the run)")
-      ->check(between(1, kMostContext));
+      ->check(between(1, kMostContextTokens));
   command->add_option("--tokenizer", arguments->tokenizer,
                       "tokenizer.json, SentencePiece model or \"bytes\", instead of the run's own");
   command->footer("  braid generate runs/quickstart --prompt \"A hacker is\" --tokens 200");

@@ -4,11 +4,14 @@
 #include <memory>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "base/errors.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/status_line.h"
 #include "cli/validators.h"
+#include "data/input_paths.h"
 #include "data/tokenize.h"
 #include "data/tokenizer.h"
 #include "data/train_sentencepiece.h"
@@ -17,7 +20,7 @@ namespace braid {
 namespace {
 
 struct TokenizeArguments {
-  std::string input;
+  std::vector<std::string> inputs;
   std::string output;
   std::string tokenizer;
   std::string kind = "bpe";
@@ -57,7 +60,7 @@ DocumentOptions document_options(const TokenizeArguments& arguments) {
 void train_tokenizer(const TokenizeArguments& arguments, const Console& console) {
   check_output(arguments, {".model"});
   const SentencePieceTrainOptions options{
-      .input = arguments.input,
+      .inputs = expand_inputs(arguments.inputs, "--input"),
       .output_prefix = arguments.output,
       .vocabulary_size = arguments.train_vocabulary,
       .kind = parse_sentencepiece_kind(arguments.kind, "--kind"),
@@ -70,37 +73,39 @@ void train_tokenizer(const TokenizeArguments& arguments, const Console& console)
     throw_config_error("--train-vocabulary: {}", error.what());
   }
   console.print(fmt::format("wrote {}: {} pieces of {}\n", path, arguments.train_vocabulary,
-                            arguments.input));
+                            describe_inputs(options.inputs)));
+}
+
+void show_progress(StatusLine& line, const TokenizeProgress& now) {
+  if (!line.is_due()) {
+    return;
+  }
+  const TokenizeStatistics& so_far = now.so_far;
+  const double done = so_far.file_bytes == 0 ? 1
+                                             : static_cast<double>(now.done_bytes) /
+                                                   static_cast<double>(so_far.file_bytes);
+  line.update(done,
+              fmt::format("{} documents, {} tokens, {} tokens/s", format_count(so_far.documents),
+                          format_count(so_far.tokens), format_count(line.rate(so_far.tokens))));
 }
 
 void tokenize(const TokenizeArguments& arguments, const Console& console) {
   check_output(arguments, {".bin", ".idx"});
   const auto tokenizer = load_tokenizer(arguments.tokenizer);
-  int64_t shown_percent = -1;
-  const auto progress = [&](const TokenizeProgress& now) {
-    const int64_t percent =
-        now.so_far.file_bytes == 0 ? 100 : now.done_bytes * 100 / now.so_far.file_bytes;
-    if (console.is_terminal() && percent != shown_percent) {
-      shown_percent = percent;
-      console.print_or_redraw(fmt::format("\r{:3}%  {} documents, {} tokens", percent,
-                                          format_count(now.so_far.documents),
-                                          format_count(now.so_far.tokens)));
-    }
-  };
-  const TokenizeStatistics statistics =
-      tokenize_file(*tokenizer, {.input = arguments.input,
-                                 .output_prefix = arguments.output,
-                                 .append_eod = !arguments.no_eod,
-                                 .threads = arguments.threads,
-                                 .documents = document_options(arguments),
-                                 .progress = progress});
-  if (console.is_terminal()) {
-    console.print_or_redraw("\r\x1b[K");
-  }
+  StatusLine line(console);
+  const TokenizeStatistics statistics = tokenize_files(
+      *tokenizer, {.inputs = expand_inputs(arguments.inputs, "--input"),
+                   .output_prefix = arguments.output,
+                   .append_eod = !arguments.no_eod,
+                   .threads = arguments.threads,
+                   .documents = document_options(arguments),
+                   .progress = [&](const TokenizeProgress& now) { show_progress(line, now); }});
+  line.erase();
   console.print(fmt::format(
-      "wrote {}.bin and .idx: {} documents, {} tokens, {:.2f} bytes per token\n", arguments.output,
-      format_count(statistics.documents), format_count(statistics.tokens),
-      static_cast<double>(statistics.text_bytes) / static_cast<double>(statistics.tokens)));
+      "wrote {}.bin and .idx: {} documents, {} tokens, {:.2f} bytes per token, {} tokens/s\n",
+      arguments.output, format_count(statistics.documents), format_count(statistics.tokens),
+      static_cast<double>(statistics.text_bytes) / static_cast<double>(statistics.tokens),
+      format_count(line.rate(statistics.tokens))));
 }
 
 }  // namespace
@@ -110,8 +115,15 @@ void add_tokenize_command(CLI::App& app, const Console& console) {
   CLI::App* command = app.add_subcommand(
       "tokenize",
       "Turn text into a .bin/.idx pair of tokens (Megatron's format), or train a tokenizer on it");
-  command->add_option("--input", arguments->input, "Text file, or JSONL with a document per line")
-      ->required();
+  command
+      ->add_option(
+          "--input", arguments->inputs,
+          "Text files, or JSONL (*.jsonl, *.json) with a document per line, which may be "
+          "compressed with gzip or zstd. Several, in this order; a folder is all its "
+          "*.txt, *.jsonl and *.json files, and a pattern in quotes (\"part-*.jsonl.zst\") "
+          "the files like it, by name")
+      ->required()
+      ->type_name("PATH");
   command->add_option("--output", arguments->output, "Prefix of the files to write")->required();
   CLI::Option* tokenizer = command->add_option(
       "--tokenizer", arguments->tokenizer,
@@ -139,7 +151,7 @@ void add_tokenize_command(CLI::App& app, const Console& console) {
       ->capture_default_str();
   command
       ->add_option("--threads", arguments->threads,
-                   "Threads that work on documents (default: one per core); the result is the same")
+                   "Threads that encode documents (default: one per core); the result is the same")
       ->check(between(1, 1024));
   command->add_flag("--no-eod", arguments->no_eod,
                     "Do not end each document with the end-of-document token");
@@ -150,7 +162,10 @@ void add_tokenize_command(CLI::App& app, const Console& console) {
   command->add_flag("--overwrite", arguments->overwrite, "Replace the output if it exists");
   command->footer(
       "  braid tokenize --input corpus.txt --output tok --train-vocabulary 8192\n"
-      "  braid tokenize --input corpus.txt --output corpus --tokenizer tok.model");
+      "  braid tokenize --input corpus.txt --output corpus --tokenizer tok.model\n"
+      "  braid tokenize --input data/ \"more/part-*.jsonl.zst\" --output corpus --tokenizer "
+      "llama/tokenizer.json\n\n"
+      "docs/data.md says how documents are read, and how several corpora are blended.");
   command->callback([arguments, &console] {
     if (arguments->train_vocabulary > 0) {
       train_tokenizer(*arguments, console);

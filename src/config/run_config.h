@@ -195,6 +195,7 @@ struct OverlapConfig {
 
 struct DataConfig {
   std::string train;
+  std::vector<std::string> blend;
   std::string tokenizer = "bytes";
   std::string split = "969,30,1";
   bool append_eod = true;

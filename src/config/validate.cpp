@@ -8,6 +8,7 @@
 #include "base/errors.h"
 #include "base/nearest_divisor.h"
 #include "base/text.h"
+#include "config/blend.h"
 #include "config/validate_overlap.h"
 #include "config/value.h"
 #include "model/blocks/registry.h"
@@ -310,6 +311,11 @@ void check_data(const DataConfig& data, const EvalConfig& eval) {
   require(!data.tokenizer.empty(),
           "data.tokenizer = \"\": must be a tokenizer.json, a SentencePiece model or \"bytes\"; "
           "set data.tokenizer = \"bytes\"");
+  require(data.train.empty() || data.blend.empty(),
+          "data.train = {}: data.blend has {} entries, and only one of the two keys can be given; "
+          "add data.train to the blend or remove one of them",
+          quote(data.train, 60), data.blend.size());
+  parse_blend(data.blend);
   const double validation = parse_split(data.split)[1];
   require(eval.interval == 0 || validation > 0,
           "data.split = {}: eval.interval = {} needs a validation share, the second number, above "

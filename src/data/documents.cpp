@@ -6,6 +6,7 @@
 #include "base/errors.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "data/input_file.h"
 #include "data/text_lines.h"
 
 namespace braid {
@@ -16,23 +17,6 @@ using Json = nlohmann::json;
 /// Other programs wrote the lines; their metadata may nest deeper than any file of ours.
 constexpr JsonLimits kLineLimits = {.depth = 256, .size_bytes = int64_t{1} << 30};
 
-std::string text_of_line(std::string_view line, int64_t number, const std::string& path,
-                         const std::string& key) {
-  Json value = parse_json(line, fmt::format("'{}' line {}", path, number), kLineLimits);
-  if (!value.is_object()) {
-    throw_data_error("'{}' line {} is a JSON {}, not an object", path, number, value.type_name());
-  }
-  const auto member = value.find(key);
-  if (member == value.end()) {
-    throw_data_error("'{}' line {} has no member \"{}\"", path, number, key);
-  }
-  if (!member->is_string()) {
-    throw_data_error("'{}' line {}: member \"{}\" is a JSON {}, not a string", path, number, key,
-                     member->type_name());
-  }
-  return std::move(*member).get<std::string>();
-}
-
 void for_each_json_line(const std::string& path, const DocumentOptions& options,
                         const std::function<void(const Document&)>& visit) {
   TextLines lines(path, options.text.replaces_invalid);
@@ -42,8 +26,10 @@ void for_each_json_line(const std::string& path, const DocumentOptions& options,
     if (line.empty()) {
       continue;
     }
-    const std::string text = text_of_line(line, lines.number(), path, options.json_key);
-    visit({.text = text, .end_bytes = lines.end_bytes(), .file_bytes = lines.size_bytes()});
+    visit({.text = line,
+           .end_bytes = lines.end_bytes(),
+           .file_bytes = lines.size_bytes(),
+           .line = lines.number()});
     ++num_documents;
   }
   if (num_documents == 0) {
@@ -53,13 +39,49 @@ void for_each_json_line(const std::string& path, const DocumentOptions& options,
 
 }  // namespace
 
-void for_each_document(const std::string& path, const DocumentOptions& options,
-                       const std::function<void(const Document&)>& visit) {
-  if (path.ends_with(".jsonl") || path.ends_with(".json")) {
+bool is_json_lines(std::string_view path) {
+  const std::string_view name = uncompressed_name(path);
+  return name.ends_with(".jsonl") || name.ends_with(".json");
+}
+
+std::string text_of_json(std::string_view json, int64_t line, const std::string& path,
+                         const std::string& json_key) {
+  Json value = parse_json(json, fmt::format("'{}' line {}", path, line), kLineLimits);
+  if (!value.is_object()) {
+    throw_data_error("'{}' line {} is a JSON {}, not an object", path, line, value.type_name());
+  }
+  const auto member = value.find(json_key);
+  if (member == value.end()) {
+    throw_data_error("'{}' line {} has no member \"{}\"", path, line, json_key);
+  }
+  if (!member->is_string()) {
+    throw_data_error("'{}' line {}: member \"{}\" is a JSON {}, not a string", path, line, json_key,
+                     member->type_name());
+  }
+  return std::move(*member).get<std::string>();
+}
+
+void for_each_raw_document(const std::string& path, const DocumentOptions& options,
+                           const std::function<void(const Document&)>& visit) {
+  if (is_json_lines(path)) {
     for_each_json_line(path, options, visit);
   } else {
     for_each_text(path, options.text, visit);
   }
+}
+
+void for_each_document(const std::string& path, const DocumentOptions& options,
+                       const std::function<void(const Document&)>& visit) {
+  const bool is_json = is_json_lines(path);
+  for_each_raw_document(path, options, [&](const Document& raw) {
+    Document document = raw;
+    std::string text;
+    if (is_json) {
+      text = text_of_json(raw.text, raw.line, path, options.json_key);
+      document.text = text;
+    }
+    visit(document);
+  });
 }
 
 }  // namespace braid

@@ -15,10 +15,22 @@ struct DocumentOptions {
   std::string json_key = "text";  ///< JSONL: the member with the text
 };
 
-/// Calls `visit` with each document of `path`, in order. A file named *.jsonl (or *.json) has one
-/// JSON object per line with the text under `json_key`; blank lines are skipped. Every other file
-/// is read by `for_each_text`. Throws DataError as that does, and naming the line if it is not a
-/// JSON object or lacks the text.
+/// Whether a file of this name has one JSON object per line: *.jsonl or *.json, which may be
+/// followed by .gz, .zst or .zstd.
+bool is_json_lines(std::string_view path);
+
+/// The text under `json_key` of a line of such a file. Throws DataError naming path and line if it
+/// is not a JSON object or lacks the text.
+std::string text_of_json(std::string_view json, int64_t line, const std::string& path,
+                         const std::string& json_key);
+
+/// Calls `visit` with each document of `path`, in order, whose text is that of a text file, by
+/// `for_each_text`, or the JSON of a line: `text_of_json` makes text of it, on any thread. Blank
+/// lines of JSONL are skipped. Throws DataError as `for_each_text`.
+void for_each_raw_document(const std::string& path, const DocumentOptions& options,
+                           const std::function<void(const Document&)>& visit);
+
+/// The same with the text of each document. Throws DataError as `text_of_json`, too.
 void for_each_document(const std::string& path, const DocumentOptions& options,
                        const std::function<void(const Document&)>& visit);
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <filesystem>
 #include <limits>
 #include <optional>
 #include <string_view>
@@ -271,6 +272,11 @@ std::string dataset_prefix(const std::string& path) {
     }
   }
   return path;
+}
+
+bool is_dataset(const std::string& path) {
+  const std::string prefix = dataset_prefix(path);
+  return std::filesystem::exists(prefix + ".idx") || std::filesystem::exists(prefix + ".bin");
 }
 
 IndexedDataset::IndexedDataset(const std::string& path)

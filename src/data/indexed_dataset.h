@@ -94,6 +94,9 @@ SequenceIndex parse_index(std::span<const std::byte> bytes, int64_t bin_size_byt
 /// PREFIX of "PREFIX", "PREFIX.bin" or "PREFIX.idx".
 std::string dataset_prefix(const std::string& path);
 
+/// Whether `path` names a dataset, PREFIX, PREFIX.bin or PREFIX.idx: one of its files exists.
+bool is_dataset(const std::string& path);
+
 /// A range of sequences [begin, end).
 struct SequenceRange {
   int64_t begin = 0;

@@ -75,10 +75,15 @@ class TextSplitter {
       std::string_view text = document_;
       if (options_.document_break != DocumentBreak::kNone) {
         text = trim_line_ends(text);
-        end_bytes_ -= static_cast<int64_t>(document_.size() - text.size());
+        if (!lines_.is_compressed()) {
+          end_bytes_ -= static_cast<int64_t>(document_.size() - text.size());
+        }
         text.remove_prefix(text.find_first_not_of(kLineEnds));  // an indentation stays
       }
-      visit_({.text = text, .end_bytes = end_bytes_, .file_bytes = lines_.size_bytes()});
+      visit_({.text = text,
+              .end_bytes = end_bytes_,
+              .file_bytes = lines_.size_bytes(),
+              .line = lines_.number()});
       ++num_documents_;
     }
     document_.clear();

@@ -10,8 +10,10 @@ namespace braid {
 /// A document of a file.
 struct Document {
   std::string_view text;   ///< UTF-8; valid during the call only
-  int64_t end_bytes = 0;   ///< position in the file at which it ends
-  int64_t file_bytes = 0;  ///< size of the file
+  int64_t end_bytes = 0;   ///< position in the file at which it ends; of a compressed file, how
+                           ///< many of its bytes have been read by then
+  int64_t file_bytes = 0;  ///< size of the file on the disk
+  int64_t line = 0;        ///< of the file, from 1 on: the last one read for it
 };
 
 enum class DocumentBreak {

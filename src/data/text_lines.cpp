@@ -13,7 +13,7 @@ constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 }  // namespace
 
 TextLines::TextLines(std::string path, bool replaces_invalid)
-    : file_(std::move(path)), reader_(file_), replaces_invalid_(replaces_invalid) {}
+    : file_(std::move(path)), replaces_invalid_(replaces_invalid) {}
 
 std::optional<std::string_view> TextLines::next() {
   std::string_view line = take_line();
@@ -23,7 +23,7 @@ std::optional<std::string_view> TextLines::next() {
   ++number_;
   const size_t size_bytes = line.size();
   line = valid_utf8(line);
-  end_bytes_ += static_cast<int64_t>(size_bytes);
+  text_bytes_ += static_cast<int64_t>(size_bytes);
   if (number_ == 1 && line.starts_with(kByteOrderMark)) {
     line.remove_prefix(kByteOrderMark.size());
   }
@@ -35,7 +35,7 @@ std::string_view TextLines::take_line() {
   joined_.clear();
   while (true) {
     if (part_.empty()) {
-      const auto bytes = reader_.next();
+      const auto bytes = file_.next(number_);
       part_ = {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
     }
     const size_t end = part_.find('\n');
@@ -59,7 +59,7 @@ std::string_view TextLines::valid_utf8(std::string_view line) {
   if (!replaces_invalid_) {
     throw_data_error("'{}' is not UTF-8 text: byte 0x{:02X} at position {}, line {}", path(),
                      static_cast<unsigned char>(line[*position]),
-                     end_bytes_ + static_cast<int64_t>(*position), number_);
+                     text_bytes_ + static_cast<int64_t>(*position), number_);
   }
   replaced_ = replace_invalid_utf8(line);
   return replaced_;

@@ -1,85 +1,161 @@
 #include "data/tokenize.h"
 
+#include <algorithm>
 #include <atomic>
+#include <exception>
 #include <future>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/errors.h"
 #include "data/indexed_dataset.h"
+#include "data/input_paths.h"
 
 namespace braid {
 namespace {
 
-/// Size of a batch of documents that are encoded together: enough work for all threads, little
-/// memory.
-constexpr int64_t kBatchBytes = int64_t{4} << 20;
+/// Size of a batch of documents that are encoded together: enough work for all threads beside the
+/// time to start them, little memory.
+constexpr int64_t kLeastBatchBytes = int64_t{4} << 20;
+constexpr int64_t kBatchBytesPerThread = int64_t{1} << 20;
 
 struct PendingDocument {
-  std::string text;
-  int64_t end_bytes = 0;
+  const std::string* path = nullptr;
+  std::string raw;  // text, or a line of JSON
+  int64_t line = 0;
+  int64_t end_bytes = 0;  // of all inputs
   std::vector<int32_t> tokens;
+  int64_t text_bytes = 0;
+  std::exception_ptr error;
 };
 
-void encode_all(const Tokenizer& tokenizer, std::vector<PendingDocument>& batch, int64_t threads) {
-  std::atomic<size_t> next = 0;
-  const auto work = [&] {
-    for (size_t i = next++; i < batch.size(); i = next++) {
-      batch[i].tokens = tokenizer.encode(batch[i].text);
+/// Documents whose texts are taken from JSON and encoded on threads of their own.
+class EncodingBatch {
+ public:
+  EncodingBatch(const Tokenizer& tokenizer, const TokenizeOptions& options,
+                std::vector<PendingDocument> documents)
+      : tokenizer_(tokenizer), options_(options), documents_(std::move(documents)) {
+    const auto count = std::min(static_cast<size_t>(options.threads), documents_.size());
+    for (size_t i = 0; i < count; ++i) {
+      workers_.push_back(std::async(std::launch::async, [this] { work(); }));
     }
-  };
-  std::vector<std::future<void>> helpers;  // their destructors wait, so exceptions are safe
-  for (int64_t i = 1; i < threads; ++i) {
-    helpers.push_back(std::async(std::launch::async, work));
   }
-  work();
-  for (std::future<void>& helper : helpers) {
-    helper.get();
-  }
-}
 
-/// Collects documents, encodes them in batches and writes them in order.
+  /// Waits for all of them. An error is that of the first document which has one, whatever the
+  /// threads did first; those before it are in order.
+  std::vector<PendingDocument>& wait() {
+    for (std::future<void>& worker : workers_) {
+      worker.get();
+    }
+    return documents_;
+  }
+
+ private:
+  void work() {
+    for (size_t i = next_++; i < documents_.size(); i = next_++) {
+      try {
+        encode(documents_[i]);
+      } catch (...) {
+        documents_[i].error = std::current_exception();
+      }
+    }
+  }
+
+  void encode(PendingDocument& document) const {
+    if (is_json_lines(*document.path)) {
+      document.raw =
+          text_of_json(document.raw, document.line, *document.path, options_.documents.json_key);
+    }
+    document.text_bytes = static_cast<int64_t>(document.raw.size());
+    try {
+      document.tokens = tokenizer_.encode(document.raw);
+    } catch (const DataError& error) {
+      throw_data_error("'{}', the document up to line {}: {}", *document.path, document.line,
+                       error.what());
+    }
+    if (!document.tokens.empty()) {
+      document.tokens = document_tokens(tokenizer_, document.tokens, options_.append_eod);
+    }
+    document.raw = {};
+  }
+
+  const Tokenizer& tokenizer_;
+  const TokenizeOptions& options_;
+  std::vector<PendingDocument> documents_;
+  std::atomic<size_t> next_ = 0;
+  std::vector<std::future<void>> workers_;  // last: destructors wait, so exceptions are safe
+};
+
+/// Collects documents and writes them in order. While one batch is encoded, the next one is read.
 class BatchTokenizer {
  public:
   BatchTokenizer(const Tokenizer& tokenizer, const TokenizeOptions& options)
       : tokenizer_(tokenizer),
         options_(options),
-        frame_(tokenizer.frame()),
-        writer_(options.output_prefix, token_type_for_vocabulary(tokenizer.vocabulary_size())) {}
+        writer_(options.output_prefix, token_type_for_vocabulary(tokenizer.vocabulary_size())),
+        batch_limit_bytes_(std::max(kLeastBatchBytes, kBatchBytesPerThread * options.threads)) {
+    statistics_.file_bytes = total_bytes(options.inputs);
+  }
 
-  void add(const Document& document) {
-    statistics_.file_bytes = document.file_bytes;
-    batch_.push_back({std::string(document.text), document.end_bytes, {}});
-    batch_bytes_ += static_cast<int64_t>(document.text.size());
-    if (batch_bytes_ >= kBatchBytes) {
-      flush();
-    }
+  void add_file(const std::string& path) {
+    int64_t size_bytes = 0;
+    for_each_raw_document(path, options_.documents, [&](const Document& document) {
+      size_bytes = document.file_bytes;
+      add(path, document);
+    });
+    earlier_bytes_ += size_bytes;
   }
 
   TokenizeStatistics finish() {
     flush();
+    write_encoded();
     if (statistics_.tokens == 0) {
-      throw_data_error("'{}' gives no tokens: all its documents are empty", options_.input);
+      throw_data_error("{} gives no tokens: all its documents are empty",
+                       options_.inputs.size() == 1 ? "'" + options_.inputs.front() + "'"
+                                                   : describe_inputs(options_.inputs));
     }
     writer_.commit();
     return statistics_;
   }
 
  private:
-  void flush() {
-    encode_all(tokenizer_, batch_, options_.threads);
-    for (PendingDocument& document : batch_) {
-      write(document);
+  void add(const std::string& path, const Document& document) {
+    batch_.push_back({.path = &path,
+                      .raw = std::string(document.text),
+                      .line = document.line,
+                      .end_bytes = earlier_bytes_ + document.end_bytes});
+    batch_bytes_ += static_cast<int64_t>(document.text.size());
+    if (batch_bytes_ >= batch_limit_bytes_) {
+      flush();
     }
-    batch_.clear();
+  }
+
+  void flush() {
+    write_encoded();
+    encoding_ = std::make_unique<EncodingBatch>(tokenizer_, options_, std::exchange(batch_, {}));
     batch_bytes_ = 0;
   }
 
+  void write_encoded() {
+    if (encoding_ == nullptr) {
+      return;
+    }
+    for (PendingDocument& document : encoding_->wait()) {
+      if (document.error) {
+        std::rethrow_exception(document.error);
+      }
+      write(document);
+    }
+    encoding_.reset();
+  }
+
   void write(PendingDocument& document) {
-    statistics_.text_bytes += static_cast<int64_t>(document.text.size());
+    statistics_.text_bytes += document.text_bytes;
     if (document.tokens.empty()) {
       ++statistics_.empty_documents;
     } else {
-      writer_.add_sequence(framed(document.tokens));
+      writer_.add_sequence(document.tokens);
       writer_.end_document();
       ++statistics_.documents;
       statistics_.tokens = writer_.num_tokens();
@@ -89,29 +165,32 @@ class BatchTokenizer {
     }
   }
 
-  /// With the tokenizer's frame around it, and one end of document.
-  std::vector<int32_t> framed(const std::vector<int32_t>& tokens) const {
-    std::vector<int32_t> sequence = frame_.before;
-    sequence.insert(sequence.end(), tokens.begin(), tokens.end());
-    sequence.insert(sequence.end(), frame_.after.begin(), frame_.after.end());
-    if (options_.append_eod && sequence.back() != *tokenizer_.eod_id()) {
-      sequence.push_back(*tokenizer_.eod_id());
-    }
-    return sequence;
-  }
-
   const Tokenizer& tokenizer_;
   const TokenizeOptions& options_;
-  TextFrame frame_;
   IndexedDatasetWriter writer_;
+  int64_t batch_limit_bytes_;
   TokenizeStatistics statistics_;
+  int64_t earlier_bytes_ = 0;  // of files before the one that is read
   std::vector<PendingDocument> batch_;
   int64_t batch_bytes_ = 0;
+  std::unique_ptr<EncodingBatch> encoding_;  // not written yet
 };
 
 }  // namespace
 
-TokenizeStatistics tokenize_file(const Tokenizer& tokenizer, const TokenizeOptions& options) {
+std::vector<int32_t> document_tokens(const Tokenizer& tokenizer, std::span<const int32_t> tokens,
+                                     bool append_eod) {
+  const TextFrame frame = tokenizer.frame();
+  std::vector<int32_t> sequence = frame.before;
+  sequence.insert(sequence.end(), tokens.begin(), tokens.end());
+  sequence.insert(sequence.end(), frame.after.begin(), frame.after.end());
+  if (append_eod && (sequence.empty() || sequence.back() != *tokenizer.eod_id())) {
+    sequence.push_back(*tokenizer.eod_id());
+  }
+  return sequence;
+}
+
+TokenizeStatistics tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions& options) {
   if (options.append_eod && !tokenizer.eod_id()) {
     throw_config_error(
         "tokenizer '{}' has no end-of-document id: it needs --no-eod, or data.append_eod = false",
@@ -121,8 +200,9 @@ TokenizeStatistics tokenize_file(const Tokenizer& tokenizer, const TokenizeOptio
     throw_config_error("cannot tokenize with {} threads: give 1 to 1024", options.threads);
   }
   BatchTokenizer batches(tokenizer, options);
-  for_each_document(options.input, options.documents,
-                    [&](const Document& document) { batches.add(document); });
+  for (const std::string& path : options.inputs) {
+    batches.add_file(path);
+  }
   return batches.finish();
 }
 

@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "data/documents.h"
 #include "data/tokenizer.h"
@@ -14,7 +16,7 @@ struct TokenizeStatistics {
   int64_t empty_documents = 0;  ///< skipped because they have no tokens
   int64_t tokens = 0;           ///< written, including ends of documents
   int64_t text_bytes = 0;       ///< of all documents
-  int64_t file_bytes = 0;       ///< of the input
+  int64_t file_bytes = 0;       ///< of the inputs, on the disk
 };
 
 struct TokenizeProgress {
@@ -23,21 +25,26 @@ struct TokenizeProgress {
 };
 
 struct TokenizeOptions {
-  std::string input;          ///< text or JSONL, as `for_each_document` reads it
-  std::string output_prefix;  ///< writes PREFIX.bin and PREFIX.idx
-  bool append_eod = true;     ///< ends each document with the tokenizer's end-of-document id
-  int64_t threads = 1;        ///< threads that encode documents; the result is the same for any
-                              ///< number
+  std::vector<std::string> inputs;  ///< text or JSONL, as `for_each_document` reads them
+  std::string output_prefix;        ///< writes PREFIX.bin and PREFIX.idx
+  bool append_eod = true;           ///< ends each document with the tokenizer's end-of-document id
+  int64_t threads = 1;  ///< threads that encode documents; the result is the same for any
+                        ///< number
   DocumentOptions documents;
   std::function<void(const TokenizeProgress&)>
       progress;  ///< per document, on the calling thread; may be empty
 };
 
-/// Tokenizes a file into an indexed dataset, one sequence per document: the tokenizer's frame, the
-/// ids of the text, and one end of document if `append_eod`. Writes atomically: on any
-/// error PREFIX.* is unchanged. Throws ConfigError if `append_eod` is set and the tokenizer has no
-/// such id, DataError as `for_each_document`, `Tokenizer::encode` and `IndexedDatasetWriter`, or if
-/// no document has a token.
-TokenizeStatistics tokenize_file(const Tokenizer& tokenizer, const TokenizeOptions& options);
+/// A document's ids as they stand in a token file: the tokenizer's frame around `tokens`, and one
+/// end of document after it if `append_eod`, which needs `eod_id`.
+std::vector<int32_t> document_tokens(const Tokenizer& tokenizer, std::span<const int32_t> tokens,
+                                     bool append_eod);
+
+/// Tokenizes files, one after the other, into an indexed dataset, one sequence per document: the
+/// tokenizer's frame, the ids of the text, and one end of document if `append_eod`. Writes
+/// atomically: on any error PREFIX.* is unchanged. Throws ConfigError if `append_eod` is set and
+/// the tokenizer has no such id, DataError as `for_each_document`, `Tokenizer::encode` and
+/// `IndexedDatasetWriter`, or if no document has a token.
+TokenizeStatistics tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions& options);
 
 }  // namespace braid

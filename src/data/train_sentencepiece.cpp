@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "base/errors.h"
 #include "base/file.h"
+#include "data/input_file.h"
+#include "data/input_paths.h"
 #include "data/random_state.h"
 
 namespace braid {
@@ -56,16 +59,27 @@ size_t chunk_bytes(std::string_view text) {
   return cut;
 }
 
+/// Bytes of text in the inputs; for compressed ones, what they usually hold.
+double expected_text_bytes(std::span<const std::string> inputs) {
+  constexpr double kUsualRatio = 4;
+  double bytes = 0;
+  for (const std::string& path : inputs) {
+    const InputFile file(path);
+    bytes += static_cast<double>(file.size_bytes()) * (file.is_compressed() ? kUsualRatio : 1);
+  }
+  return bytes;
+}
+
 /// All chunks, or a random choice of them of about `max_training_bytes`.
 std::vector<std::string> collect_chunks(const SentencePieceTrainOptions& options) {
   RandomState random(options.seed);
   std::vector<std::string> chunks;
   DocumentOptions documents = options.documents;
   documents.text.max_document_bytes = kMaxPartBytes;
-  for_each_document(options.input, documents, [&](const Document& document) {
-    const double keep =
-        static_cast<double>(options.max_training_bytes) / static_cast<double>(document.file_bytes);
-    const double threshold = keep * 4294967296.0;  // of the 2^32 draws
+  const double keep =
+      static_cast<double>(options.max_training_bytes) / expected_text_bytes(options.inputs);
+  const double threshold = keep * 4294967296.0;  // of the 2^32 draws
+  const auto add = [&](const Document& document) {
     std::string_view rest = document.text;
     while (!rest.empty()) {
       const size_t size = chunk_bytes(rest);
@@ -74,10 +88,13 @@ std::vector<std::string> collect_chunks(const SentencePieceTrainOptions& options
       }
       rest.remove_prefix(size);
     }
-  });
+  };
+  for (const std::string& path : options.inputs) {
+    for_each_document(path, documents, add);
+  }
   if (chunks.empty()) {
     throw_data_error("a random choice of {} bytes of '{}' left no text to train a tokenizer on",
-                     options.max_training_bytes, options.input);
+                     options.max_training_bytes, describe_inputs(options.inputs));
   }
   return chunks;
 }
@@ -99,15 +116,15 @@ std::optional<int64_t> number_after(std::string_view text, std::string_view word
   const int64_t size = options.vocabulary_size;
   if (const auto most = number_after(reason, "Please set it to a value <= ")) {
     throw_config_error("a vocabulary of {} is too large for the text of '{}': it gives at most {}",
-                       size, options.input, *most);
+                       size, describe_inputs(options.inputs), *most);
   }
   if (const auto least = number_after(reason, fmt::format("required_chars. {} vs ", size))) {
     throw_config_error(
         "a vocabulary of {} is too small for the characters of '{}': it needs at least {}", size,
-        options.input, *least);
+        describe_inputs(options.inputs), *least);
   }
   std::replace(reason.begin(), reason.end(), '\n', ' ');
-  throw_data_error("cannot train a tokenizer on '{}': {}", options.input, reason);
+  throw_data_error("cannot train a tokenizer on '{}': {}", describe_inputs(options.inputs), reason);
 }
 
 void check_options(const SentencePieceTrainOptions& options) {

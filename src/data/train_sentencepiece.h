@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "data/documents.h"
 
@@ -10,14 +11,15 @@ namespace braid {
 enum class SentencePieceKind { kBpe, kUnigram };
 
 struct SentencePieceTrainOptions {
-  std::string input;               ///< text or JSONL, as `for_each_document` reads it
-  std::string output_prefix;       ///< writes PREFIX.model
-  int64_t vocabulary_size = 8192;  ///< pieces, including 256 bytes and <unk>, <s> and </s>
+  std::vector<std::string> inputs;  ///< text or JSONL, as `for_each_document` reads them
+  std::string output_prefix;        ///< writes PREFIX.model
+  int64_t vocabulary_size = 8192;   ///< pieces, including 256 bytes and <unk>, <s> and </s>
   SentencePieceKind kind = SentencePieceKind::kBpe;
   int64_t threads = 1;
   uint64_t seed = 0;  ///< for choosing text if there is too much
   int64_t max_training_bytes =
-      int64_t{100} << 20;  ///< uses about this much text; training takes 20 times as much memory
+      int64_t{100} << 20;  ///< uses about this much text (of compressed files, as if it were four
+                           ///< times their size); training takes 20 times as much memory
   DocumentOptions documents;
 };
 

@@ -12,7 +12,15 @@ namespace braid {
 /// tokens. Tokens must be >= 0.
 double unigram_entropy(std::span<const int32_t> tokens);
 
-/// The same over all tokens of a range of sequences. Throws DataError as IndexedDataset::read.
-double unigram_entropy(const IndexedDataset& dataset, SequenceRange range);
+/// Sequences of a dataset that give this share of the tokens of a mixture, in (0, 1].
+struct MixturePart {
+  const IndexedDataset& dataset;
+  SequenceRange range;
+  double share = 1;
+};
+
+/// The same of the tokens of a mixture: of the mean of the parts' token frequencies by share.
+/// Throws DataError as IndexedDataset::read.
+double unigram_entropy(std::span<const MixturePart> parts);
 
 }  // namespace braid

@@ -3,20 +3,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
-#include <string>
+#include <utility>
 #include <vector>
 
-#include "base/dtype.h"
-#include "model/model_spec.h"
-#include "parallel/parameter_layout.h"
-#include "runtime/device.h"
-#include "state/state_source.h"
+#include "generate/causal_model.h"
 
 namespace braid {
-
-class Executor;
 
 struct SamplingOptions {
   double temperature = 0.8;  ///< 0: always the most likely token
@@ -29,24 +22,13 @@ struct SamplingOptions {
 /// as the least likely. Requires a finite largest logit.
 int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, double uniform);
 
-struct GeneratorOptions {
-  int threads = 1;                         ///< on the CPU
-  Device device = {};                      ///< a GPU computes in bfloat16, the CPU in float32
-  std::string cache_folder = {};           ///< as in EngineOptions
-  std::optional<int64_t> free_bytes = {};  ///< of the memory in which it runs; none: not checked
-};
-
-/// Continues token sequences with a trained model. The forward program is planned for a few
-/// sequence lengths (powers of two), and each new token runs the shortest one that holds the
-/// context.
+/// Continues token sequences with a trained model: each new token is a run of the context.
 class Generator {
  public:
-  /// `max_context`: maximum number of context tokens. Throws ConfigError before anything is
-  /// allocated if the model does not fit into `free_bytes`, with the longest context (half of it, a
-  /// quarter, ...) that fits.
+  /// `max_context`: maximum number of context tokens. Throws as CausalModel.
   Generator(const ModelSpec& model, const StateSource& state, int64_t max_context,
-            const GeneratorOptions& options);
-  ~Generator();
+            const CausalModelOptions& options);
+  explicit Generator(std::unique_ptr<CausalModel> model) : model_(std::move(model)) {}
 
   /// Appends up to `max_tokens` tokens to `context` (at least one token), stopping before any of
   /// `ends` that is drawn. `on_token` is called with each new token. Throws ConfigError if a
@@ -60,10 +42,7 @@ class Generator {
   std::vector<float> next_logits(std::span<const int32_t> context);
 
  private:
-  ModelSpec model_;
-  std::vector<int64_t> lengths_;  // of the executor's programs, ascending
-  DType logits_dtype_;
-  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<CausalModel> model_;
 };
 
 }  // namespace braid

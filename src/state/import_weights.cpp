@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <utility>
 
 #include "base/errors.h"
 #include "base/file.h"
@@ -39,6 +40,16 @@ std::string tokenizer_of(const HfCompanions& companions, const std::string& fold
                       : (fs::absolute(folder) / name).lexically_normal().string();
 }
 
+RunConfig run_of(const HfConfig& config, std::string tokenizer) {
+  RunConfig run;
+  run.model = model_keys(config.model);
+  run.model.max_positions = config.model.max_positions;  // for `export`, also without a table
+  const int64_t positions = config.model.max_positions;  // 0: states have no limit
+  run.train.sequence = positions == 0 ? kLongestSequence : std::min(positions, kLongestSequence);
+  run.data.tokenizer = std::move(tokenizer);
+  return run;
+}
+
 std::vector<std::string> names_of(const HfCompanions& companions) {
   std::vector<std::string> names;
   for (const auto& [name, path] : companions.files) {
@@ -55,21 +66,26 @@ void check_no_checkpoint(const std::string& folder) {
 
 }  // namespace
 
+HfConfig read_hf_config(const std::string& hf_folder) {
+  const std::string path = hf_folder + "/config.json";
+  return parse_hf_config(read_text_file(path, kMaxConfigBytes), path);
+}
+
+RunConfig imported_run(const HfConfig& config, const std::string& folder) {
+  const HfCompanions companions = find_companions(folder, config.model.vocabulary);
+  return run_of(config, tokenizer_of(companions, folder, config.model));
+}
+
 ImportSummary import_weights(const std::string& hf_folder, const std::string& folder) {
   check_no_checkpoint(folder);
-  const std::string path = hf_folder + "/config.json";
-  const HfConfig config = parse_hf_config(read_text_file(path, kMaxConfigBytes), path);
+  const HfConfig config = read_hf_config(hf_folder);
   const HfTensorFolder files(hf_folder);
   const ParameterLayout layout = make_parameter_layout(model_parameters(config.model));
   const HuggingFaceSource source(files, layout, config.model);
-  RunConfig run;
-  run.model = model_keys(config.model);
-  run.model.max_positions = config.model.max_positions;  // for `export`, also without a table
-  const int64_t positions = config.model.max_positions;  // 0: states have no limit
-  run.train.sequence = positions == 0 ? kLongestSequence : std::min(positions, kLongestSequence);
-  const HfCompanions companions = carried_files(hf_folder, path, config.model);
+  const HfCompanions companions =
+      carried_files(hf_folder, hf_folder + "/config.json", config.model);
   const std::string carried_folder = (fs::path(folder) / kCompanionFolder).string();
-  run.data.tokenizer = tokenizer_of(companions, carried_folder, config.model);
+  const RunConfig run = run_of(config, tokenizer_of(companions, carried_folder, config.model));
   make_folders(folder);
   const FolderLock lock("FOLDER", folder);
   check_no_checkpoint(folder);  // again: nobody else can write one now

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "config/run_config.h"
+#include "hugging_face/model_config.h"
 #include "model/model_spec.h"
 
 namespace braid {
@@ -16,6 +17,13 @@ struct ImportSummary {
   std::string tokenizer;             ///< data.tokenizer of its configuration
   std::vector<std::string> carried;  ///< names of the files in FOLDER/hugging_face
 };
+
+/// config.json of a Hugging Face folder. Throws DataError as `parse_hf_config`.
+HfConfig read_hf_config(const std::string& hf_folder);
+
+/// The configuration of a run that has this model and the tokenizer in `folder` ("ids:N" if there
+/// is none): sections [model] and [data], and train.sequence, the context of generation.
+RunConfig imported_run(const HfConfig& config, const std::string& folder);
 
 /// Writes a checkpoint before the first step of the Hugging Face model in `hf_folder`, into the
 /// folder of checkpoints `folder`, which must contain none. FOLDER/hugging_face gets a copy of

@@ -24,7 +24,7 @@ struct FactRule {
   std::string_view name;
   std::string_view title;  // for people
   std::string_view key;    // what allows a change; empty: any change is allowed
-  std::array<std::string_view, 7> causes = {};  // keys that change it too
+  std::array<std::string_view, 8> causes = {};  // keys that change it too
 };
 
 // In the order of causes: the order of samples depends on the data, these on the tokenizer.
@@ -33,12 +33,12 @@ constexpr std::array kFactRules = {
     FactRule{kDataFact,
              "content of the training data",
              "data.train",
-             {"data.tokenizer", "data.append_eod"}},
+             {"data.blend", "data.tokenizer", "data.append_eod"}},
     FactRule{kSampleOrderFact,
              "order of the samples",
              "train.steps",
-             {"data.train", "data.tokenizer", "data.append_eod", "data.split", "data.seed",
-              "train.sequence", "train.global_batch"}},
+             {"data.train", "data.blend", "data.tokenizer", "data.append_eod", "data.split",
+              "data.seed", "train.sequence", "train.global_batch"}},
     FactRule{kBuildFact, "build of braid", ""},
     FactRule{kNumericsFact, "set of libraries", ""},
     FactRule{kChosenFact, "keys that braid chooses", ""},
@@ -104,6 +104,9 @@ class Comparison {
     std::string key(rule.key);
     if (allowed_.contains(key)) {
       return key;
+    }
+    if (rule.name == kDataFact && !after_.config.data.blend.empty()) {
+      key = "data.blend";  // which names the data instead
     }
     for (const std::string_view cause : rule.causes) {
       const std::string name(cause);

@@ -209,7 +209,7 @@ class TrainingRun {
   IdentityFacts facts_of(const TrainingData& data) const {
     IdentityFacts facts = {{std::string(kDataFact), data.identity()},
                            {std::string(kTokenizerFact), tokenizer_identity(*tokenizer_)},
-                           {std::string(kSampleOrderFact), data.training().order()},
+                           {std::string(kSampleOrderFact), data.order()},
                            {std::string(kBuildFact), build_id()},
                            {std::string(kChosenFact), keys_left_to_braid(config_, run_.config)},
                            {std::string(kNumericsFact), fact_of_numerics(device_).value}};

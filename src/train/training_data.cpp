@@ -1,11 +1,15 @@
 #include "train/training_data.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "base/errors.h"
 #include "base/file.h"
 #include "base/philox.h"
 #include "base/text.h"
+#include "config/blend.h"
+#include "data/blended_dataset.h"
 #include "data/tokenize.h"
 #include "data/unigram_entropy.h"
 
@@ -13,11 +17,6 @@ namespace braid {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool is_pair(const std::string& source) {
-  const std::string prefix = dataset_prefix(source);
-  return fs::exists(prefix + ".idx") || fs::exists(prefix + ".bin");
-}
 
 uint64_t hash_of(const std::string& path) {
   const PieceFile file(path);
@@ -31,81 +30,223 @@ uint64_t hash_of(const std::string& path) {
 
 /// A key that changes whenever the tokens could change: with the bytes of text and tokenizer, and
 /// the options.
-std::string content_key(const RunConfig& config, const Tokenizer& tokenizer) {
+std::string content_key(const RunConfig& config, const std::string& source,
+                        const Tokenizer& tokenizer) {
   const std::string identity = tokenizer_identity(tokenizer);
-  return fmt::format("{:016x}_{:016x}_{}", hash_of(config.data.train),
+  return fmt::format("{:016x}_{:016x}_{}", hash_of(source),
                      stable_hash(identity.data(), identity.size()),
                      config.data.append_eod ? "eod" : "plain");
 }
 
-std::string tokenized(const RunConfig& config, const Tokenizer& tokenizer,
-                      const std::string& cache_folder,
-                      const std::function<void(const std::string&)>& message) {
-  check_source(config);
-  const std::string& source = config.data.train;
-  if (is_pair(source)) {
+std::string tokenized(const RunConfig& config, const std::string& source,
+                      const Tokenizer& tokenizer, const TrainingDataOptions& to) {
+  if (is_dataset(source)) {
     return dataset_prefix(source);
   }
   const std::string prefix =
-      fmt::format("{}/tokens_{}", cache_folder, content_key(config, tokenizer));
+      fmt::format("{}/tokens_{}", to.cache_folder, content_key(config, source, tokenizer));
   if (!fs::exists(prefix + ".idx")) {
     std::error_code error;
-    fs::create_directories(cache_folder, error);
+    fs::create_directories(to.cache_folder, error);
     if (error) {
-      throw_data_error("cannot make the folder '{}': {}", cache_folder, error.message());
+      throw_data_error("cannot make the folder '{}': {}", to.cache_folder, error.message());
     }
     TokenizeOptions options;
-    options.input = source;
+    options.inputs = {source};
     options.output_prefix = prefix;
     options.append_eod = config.data.append_eod;
     options.documents.text.document_break = DocumentBreak::kBlankLines;
-    const TokenizeStatistics statistics = tokenize_file(tokenizer, options);
-    message(fmt::format("data     {}: {} paragraphs, {} tokens of {}", source,
-                        format_count(statistics.documents), format_count(statistics.tokens),
-                        tokenizer.name()));
+    const TokenizeStatistics statistics = tokenize_files(tokenizer, options);
+    to.message(fmt::format("data     {}: {} documents, {} tokens of {}", source,
+                           format_count(statistics.documents), format_count(statistics.tokens),
+                           tokenizer.name()));
   }
   return prefix;
+}
+
+/// The sources of a run with their weights.
+std::vector<BlendEntry> sources_of(const DataConfig& data) {
+  return data.blend.empty() ? std::vector<BlendEntry>{{.weight = 1, .path = data.train}}
+                            : parse_blend(data.blend);
+}
+
+/// The samples of an evaluation.
+int64_t held_out_samples(const RunConfig& config) {
+  return config.eval.batches * config.train.global_batch;
+}
+
+/// Reads a little of each of many sequences, so that a corpus of another tokenizer is found before
+/// the run and not where one of its ids happens to come. Throws DataError as IndexedDataset::read.
+void check_vocabulary(const IndexedDataset& tokens, int32_t vocabulary_size) {
+  constexpr int64_t kSequences = 64;
+  constexpr int64_t kTokens = 1024;
+  std::vector<int32_t> read;
+  const int64_t count = tokens.index().num_sequences();
+  for (int64_t i = 0; i < std::min(count, kSequences); ++i) {
+    const int64_t sequence = i * count / std::min(count, kSequences);
+    const int64_t length = tokens.index().length(sequence);
+    read.resize(static_cast<size_t>(std::min(length, kTokens)));
+    tokens.read(sequence, 0, read, vocabulary_size);
+  }
+}
+
+/// Writers choose the type of a token by the size of the vocabulary, so one tokenizer gives one
+/// type.
+void check_token_types(std::span<const TrainingCorpus> corpora) {
+  const TrainingCorpus& first = corpora.front();
+  for (const TrainingCorpus& corpus : corpora) {
+    const TokenType type = corpus.tokens->index().token_type();
+    if (type != first.tokens->index().token_type()) {
+      throw_config_error(
+          "data.blend: '{}' has {} tokens and '{}' has {}: they were made with different "
+          "tokenizers; make both with data.tokenizer (braid tokenize)",
+          first.source, token_type_name(first.tokens->index().token_type()), corpus.source,
+          token_type_name(type));
+    }
+  }
+}
+
+/// "0.7000 of samples: web: 3500 samples, 1.32 epochs of 21.2K tokens".
+std::string corpus_line(const TrainingCorpus& corpus, int64_t num_samples) {
+  const int64_t tokens = corpus.training->tokens_per_epoch();
+  const double epochs = static_cast<double>(num_samples * corpus.training->sequence_tokens()) /
+                        static_cast<double>(tokens);
+  return fmt::format("data     {:.4f} from {}: {} samples, {:.2f} epochs of {} tokens",
+                     corpus.share, corpus.source, num_samples, epochs, format_count(tokens));
 }
 
 }  // namespace
 
 void check_source(const RunConfig& config) {
-  const std::string& source = config.data.train;
-  if (source.empty()) {
+  const DataConfig& data = config.data;
+  if (data.train.empty() && data.blend.empty()) {
     throw_config_error(
-        "data.train: not given; set it to a text file or to the prefix of a .bin/.idx pair");
+        "data.train: not given; set it to a text file or to the prefix of a .bin/.idx pair, or "
+        "data.blend to several of them");
   }
-  if (!is_pair(source) && !fs::is_regular_file(source)) {
-    const std::string prefix = dataset_prefix(source);
-    throw_data_error(
-        "data.train = \"{}\": there is no such text file, and no pair {}.bin and {}.idx", source,
-        prefix, prefix);
+  for (const BlendEntry& entry : sources_of(data)) {
+    const std::string& source = entry.path;
+    if (!is_dataset(source) && !fs::is_regular_file(source)) {
+      const std::string prefix = dataset_prefix(source);
+      throw_data_error("{} \"{}\": there is no such text file, and no pair {}.bin and {}.idx",
+                       data.blend.empty() ? "data.train =" : "data.blend:", source, prefix, prefix);
+    }
   }
 }
 
 TrainingData::TrainingData(const RunConfig& config, const Tokenizer& tokenizer,
-                           const TrainingDataOptions& options)
-    : tokens_(std::make_unique<IndexedDataset>(
-          tokenized(config, tokenizer, options.cache_folder, options.message))) {
-  const DatasetSplit split = split_sequences(config.data.split, tokens_->index().num_sequences());
-  const auto seed = static_cast<uint64_t>(config.data.seed);
-  training_ = std::make_unique<GptDataset>(
-      *tokens_, split[0],
-      GptDatasetOptions{.name = "training",
-                        .sequence_tokens = config.train.sequence,
-                        .num_samples = options.num_samples,
-                        .seed = seed,
-                        .vocabulary_size = tokenizer.vocabulary_size()});
-  if (config.eval.interval > 0) {
-    held_out_ = std::make_unique<GptDataset>(
-        *tokens_, split[1],
-        GptDatasetOptions{.name = "validation",
-                          .sequence_tokens = config.train.sequence,
-                          .num_samples = config.eval.batches * config.train.global_batch,
-                          .seed = seed,
-                          .vocabulary_size = tokenizer.vocabulary_size()});
-    held_out_entropy_ = unigram_entropy(*tokens_, split[1]);
+                           const TrainingDataOptions& options) {
+  check_source(config);
+  const std::vector<BlendEntry> sources = sources_of(config.data);
+  std::vector<double> weights;
+  for (const BlendEntry& source : sources) {
+    weights.push_back(source.weight);
   }
+  const std::vector<double> shares = normalized_weights(weights);
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const std::string& path = sources[i].path;
+    corpora_.push_back(
+        {.source = path,
+         .share = shares[i],
+         .tokens = std::make_unique<IndexedDataset>(tokenized(config, path, tokenizer, options))});
+  }
+  open_parts(config, tokenizer, options.num_samples);
+  if (config.data.blend.empty()) {
+    training_ = corpora_.front().training.get();
+    held_out_ = corpora_.front().held_out.get();
+  } else {
+    check_token_types(corpora_);
+    blend(config, options);
+  }
+  if (held_out_ != nullptr) {
+    std::vector<MixturePart> parts;
+    for (const TrainingCorpus& corpus : corpora_) {
+      parts.push_back(
+          {.dataset = *corpus.tokens, .range = corpus.held_out_range, .share = corpus.share});
+    }
+    held_out_entropy_ = unigram_entropy(parts);
+  }
+}
+
+/// The training and held-out samples of each corpus. A lone data.train has the samples of the run
+/// themselves, those of a blend a surplus, as in Megatron-LM.
+void TrainingData::open_parts(const RunConfig& config, const Tokenizer& tokenizer,
+                              int64_t num_samples) {
+  const bool blends = !config.data.blend.empty();
+  const auto parts_of = [&](int64_t total) {
+    return blends ? samples_per_corpus(shares(), total) : std::vector<int64_t>{total};
+  };
+  const std::vector<int64_t> training = parts_of(num_samples);
+  const std::vector<int64_t> held_out = parts_of(held_out_samples(config));
+  for (size_t i = 0; i < corpora_.size(); ++i) {
+    TrainingCorpus& corpus = corpora_[i];
+    if (blends) {
+      check_vocabulary(*corpus.tokens, tokenizer.vocabulary_size());
+    }
+    const DatasetSplit split =
+        split_sequences(config.data.split, corpus.tokens->index().num_sequences());
+    const auto part = [&](std::string name, SequenceRange range, int64_t samples) {
+      return std::make_unique<GptDataset>(
+          *corpus.tokens, range,
+          GptDatasetOptions{.name = std::move(name),
+                            .sequence_tokens = config.train.sequence,
+                            .num_samples = samples,
+                            .seed = static_cast<uint64_t>(config.data.seed),
+                            .vocabulary_size = tokenizer.vocabulary_size()});
+    };
+    corpus.training = part("training", split[0], training[i]);
+    if (config.eval.interval > 0) {
+      corpus.held_out_range = split[1];
+      corpus.held_out = part("validation", split[1], held_out[i]);
+    }
+  }
+}
+
+void TrainingData::blend(const RunConfig& config, const TrainingDataOptions& options) {
+  const auto blended = [&](auto member, int64_t num_samples) {
+    std::vector<const GptDataset*> parts;
+    for (const TrainingCorpus& corpus : corpora_) {
+      parts.push_back((corpus.*member).get());
+    }
+    return std::make_unique<BlendedDataset>(std::move(parts), shares(), num_samples);
+  };
+  auto training = blended(&TrainingCorpus::training, options.num_samples);
+  for (size_t i = 0; i < corpora_.size(); ++i) {
+    options.message(corpus_line(corpora_[i], training->samples_of(i)));
+  }
+  training_ = training.get();
+  blends_.push_back(std::move(training));
+  if (config.eval.interval > 0) {
+    blends_.push_back(blended(&TrainingCorpus::held_out, held_out_samples(config)));
+    held_out_ = blends_.back().get();
+  }
+}
+
+std::vector<double> TrainingData::shares() const {
+  std::vector<double> shares;
+  for (const TrainingCorpus& corpus : corpora_) {
+    shares.push_back(corpus.share);
+  }
+  return shares;
+}
+
+std::string TrainingData::identity() const {
+  if (blends_.empty()) {
+    return corpora_.front().tokens->identity();
+  }
+  std::vector<std::string> parts;
+  for (const TrainingCorpus& corpus : corpora_) {
+    parts.push_back(fmt::format("{} of {}", corpus.share, corpus.tokens->identity()));
+  }
+  return join(parts, "; ");
+}
+
+std::string TrainingData::order() const {
+  std::vector<std::string> parts;
+  for (const TrainingCorpus& corpus : corpora_) {
+    parts.push_back(corpus.training->order());
+  }
+  return join(parts, "; ");
 }
 
 }  // namespace braid

@@ -4,7 +4,9 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "config/run_config.h"
 #include "data/gpt_dataset.h"
@@ -19,33 +21,54 @@ struct TrainingDataOptions {
   std::function<void(const std::string&)> message;  ///< gets lines for people
 };
 
-/// Throws ConfigError or DataError unless data.train names an existing source; does not open it.
+/// Throws ConfigError or DataError unless data.train or data.blend names existing sources; does not
+/// open them.
 void check_source(const RunConfig& config);
 
-/// The data of a run: token file, and the order of its training and held-out parts. Construction
+/// A source of a run's samples.
+struct TrainingCorpus {
+  std::string source;  ///< as named in the run file
+  double share = 1;    ///< of the samples
+  std::unique_ptr<IndexedDataset> tokens;
+  std::unique_ptr<GptDataset> training;
+  std::unique_ptr<GptDataset> held_out;  ///< null without evaluation
+  SequenceRange held_out_range;
+};
+
+/// The data of a run: token files, and the order of training and held-out samples. Construction
 /// takes time and memory in proportion to the samples of the run, so checks that may reject a run
 /// come first.
 class TrainingData {
  public:
-  /// Opens data.train. A text file (anything that is not a .bin/.idx pair) is tokenized once into
-  /// `cache_folder`, one document per paragraph, and reused as long as text, tokenizer and options
-  /// stay the same; `message` gets a line when it is tokenized. `config` must be resolved, and
-  /// `tokenizer` must be its tokenizer. Throws ConfigError or DataError.
+  /// Opens data.train, or each source of data.blend. A text file (anything that is not a .bin/.idx
+  /// pair) is tokenized once into `cache_folder`, one document per paragraph, and reused as long as
+  /// text, tokenizer and options stay the same; `message` gets a line when it is tokenized, and for
+  /// each source of a blend. `config` must be resolved, and `tokenizer` must be its tokenizer.
+  /// Throws ConfigError or DataError.
   TrainingData(const RunConfig& config, const Tokenizer& tokenizer,
                const TrainingDataOptions& options);
 
-  /// As IndexedDataset::identity, of the token file.
-  std::string identity() const { return tokens_->identity(); }
-  const GptDataset& training() const { return *training_; }
+  /// As IndexedDataset::identity, of the token file, or of all with their shares.
+  std::string identity() const;
+  /// Text that differs for other orders of the training samples of the same data.
+  std::string order() const;
+  /// In the order of data.blend, or the one source of data.train.
+  std::span<const TrainingCorpus> corpora() const { return corpora_; }
+  const SampleSource& training() const { return *training_; }
   /// Null if there is no evaluation (eval.interval = 0).
-  const GptDataset* held_out() const { return held_out_.get(); }
+  const SampleSource* held_out() const { return held_out_; }
   /// Nats per token of the held-out tokens without context; 0 without held-out data.
   double held_out_entropy() const { return held_out_entropy_; }
 
  private:
-  std::unique_ptr<IndexedDataset> tokens_;
-  std::unique_ptr<GptDataset> training_;
-  std::unique_ptr<GptDataset> held_out_;
+  std::vector<double> shares() const;
+  void open_parts(const RunConfig& config, const Tokenizer& tokenizer, int64_t num_samples);
+  void blend(const RunConfig& config, const TrainingDataOptions& options);
+
+  std::vector<TrainingCorpus> corpora_;
+  std::vector<std::unique_ptr<SampleSource>> blends_;  // of several corpora: training, held-out
+  const SampleSource* training_ = nullptr;
+  const SampleSource* held_out_ = nullptr;
   double held_out_entropy_ = 0;
 };
 

@@ -134,13 +134,14 @@ TrainingData open_training_data(const RunConfig& config, const Tokenizer& tokeni
   if (processes.leads()) {
     processes.barrier("the data");
   }
-  agree_on(processes,
-           std::array{Fact{.name = "training data",
-                           .value = data.identity(),
-                           .advice = "data.train must name the same files on all hosts"},
-                      Fact{.name = "tokenizer",
-                           .value = tokenizer_identity(tokenizer),
-                           .advice = "data.tokenizer must name the same file on all hosts"}});
+  agree_on(
+      processes,
+      std::array{Fact{.name = "training data",
+                      .value = data.identity(),
+                      .advice = "data.train or data.blend must name the same files on all hosts"},
+                 Fact{.name = "tokenizer",
+                      .value = tokenizer_identity(tokenizer),
+                      .advice = "data.tokenizer must name the same file on all hosts"}});
   return data;
 }
 

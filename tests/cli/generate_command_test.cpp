@@ -49,6 +49,12 @@ TEST_F(GenerateCommand, RunFolderCheckpointsFolderAndCheckpointAreOne) {
   EXPECT_EQ(output_of({"generate", "runs/run/checkpoints/step_00000006", "--tokens", "8"}), text);
 }
 
+TEST_F(GenerateCommand, ReadsHuggingFaceFoldersAsCheckpoints) {
+  output_of({"export", "runs/run", "hf"});
+  EXPECT_EQ(output_of({"generate", "hf", "--tokens", "8", "--context", "32"}),
+            output_of({"generate", "runs/run", "--tokens", "8"}));
+}
+
 TEST_F(GenerateCommand, RefusesInOneLine) {
   EXPECT_THAT(error_of({"generate", "absent"}, 1), StartsWith("'absent' is not a checkpoint"));
   EXPECT_THAT(error_of({"generate", "runs/run", "--prompt", "a\xff"}, 2), StartsWith("--prompt: "));

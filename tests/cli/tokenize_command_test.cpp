@@ -20,7 +20,7 @@ TEST_F(TokenizeCommand, TrainsATokenizerAndUsesIt) {
   EXPECT_THAT(
       output_of({"tokenize", "--input", "corpus.txt", "--output", "c", "--tokenizer", "tok.model"}),
       MatchesRegex("wrote c.bin and .idx: 300 documents, [0-9.]+K tokens, [0-9.]+ bytes per "
-                   "token\n"));
+                   "token, [0-9.]+[KM]? tokens/s\n"));
   EXPECT_THAT(output_of({"inspect", "c"}),
               MatchesRegex("c.bin and .idx: 300 documents, 300 sequences, [0-9]+ tokens of type "
                            "u16, longest sequence [0-9]+; both have the recorded checksum\n"));
@@ -31,6 +31,21 @@ TEST_F(TokenizeCommand, BytesNeedNoModel) {
              "--document-break", "none", "--no-eod"});
   const auto bytes = std::to_string(small_corpus().size());
   EXPECT_THAT(output_of({"inspect", "c.idx"}), HasSubstr("1 documents, 1 sequences, " + bytes));
+}
+
+TEST_F(TokenizeCommand, ReadsSeveralFilesFoldersAndPatterns) {
+  write("d/b.jsonl", "{\"text\": \"two\"}\n{\"text\": \"three\"}\n");
+  write("d/a.txt", "one\n");
+  write("c.txt", "four\n");
+  for (const Words& inputs :
+       {Words{"d", "c.txt"}, Words{"d/*", "c.tx?"}, Words{"d/a.txt", "d/b.jsonl", "c.txt"}}) {
+    Words words{"tokenize", "--output", "c", "--tokenizer", "bytes", "--overwrite", "--input"};
+    words.insert(words.end(), inputs.begin(), inputs.end());
+    output_of(words);
+    EXPECT_THAT(output_of({"inspect", "c"}), HasSubstr("4 documents, 4 sequences, 19 tokens"));
+  }
+  EXPECT_THAT(error_of({"tokenize", "--output", "x", "--tokenizer", "bytes", "--input", "e*"}, 2),
+              StartsWith("--input e*: no file has a name like this"));
 }
 
 TEST_F(TokenizeCommand, OverwritesNothingUnlessAsked) {

@@ -110,7 +110,8 @@ TEST(Fields, SayWhatAResumedRunMayChange) {
                                             "train.dtype",
                                             "data.split",
                                             "data.seed"}));
-  EXPECT_EQ(by_content, (std::set<std::string>{"data.train", "data.tokenizer", "data.append_eod"}));
+  EXPECT_EQ(by_content, (std::set<std::string>{"data.train", "data.blend", "data.tokenizer",
+                                               "data.append_eod"}));
   EXPECT_EQ(Section{}.on_resume, OnResume::kRefused);  // of a section that says nothing
 }
 

@@ -19,7 +19,7 @@ class CudaGenerator : public ::testing::Test {
       GTEST_SKIP() << gpus_.why_none;
     }
   }
-  GeneratorOptions on_gpu() const {
+  CausalModelOptions on_gpu() const {
     return {.threads = 1,
             .device = {.backend = gpus_.backend, .gpu = gpus_.usable.front(), .reason = ""}};
   }

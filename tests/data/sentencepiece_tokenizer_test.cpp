@@ -46,7 +46,7 @@ class SentencePieceTest : public ::testing::TestWithParam<SentencePieceKind> {
   SentencePieceTest() {
     write_test_file(folder_ / "text.txt", sample_text(300));
     SentencePieceTrainOptions options;
-    options.input = folder_ / "text.txt";
+    options.inputs = {folder_ / "text.txt"};
     options.output_prefix = folder_ / "a";
     options.vocabulary_size = kVocabulary;
     options.kind = GetParam();

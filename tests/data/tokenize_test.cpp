@@ -9,6 +9,8 @@
 #include "base/expect_error.h"
 #include "base/file.h"
 #include "base/temp_folder.h"
+#include "data/compressed_text.h"
+#include "data/decompressor.h"
 #include "data/indexed_dataset.h"
 
 namespace braid {
@@ -22,7 +24,7 @@ class TokenizeTest : public ::testing::Test {
   TokenizeOptions options(const std::string& name, std::string_view content) const {
     write_test_file(folder_ / name, content);
     TokenizeOptions result;
-    result.input = folder_ / name;
+    result.inputs = {folder_ / name};
     result.output_prefix = folder_ / "out";
     result.documents.text = {.document_break = DocumentBreak::kMarkerLine, .marker = "%"};
     return result;
@@ -44,7 +46,7 @@ class TokenizeTest : public ::testing::Test {
 using Sequences = std::vector<std::vector<int32_t>>;
 
 TEST_F(TokenizeTest, WritesOneSequencePerDocument) {
-  const TokenizeStatistics statistics = tokenize_file(*bytes_, options("a.txt", "ab\n%\nc\n"));
+  const TokenizeStatistics statistics = tokenize_files(*bytes_, options("a.txt", "ab\n%\nc\n"));
   EXPECT_EQ(sequences(), (Sequences{{'a', 'b', 256}, {'c', 256}}));
   EXPECT_EQ(statistics.documents, 2);
   EXPECT_EQ(statistics.empty_documents, 0);
@@ -57,12 +59,12 @@ TEST_F(TokenizeTest, WritesOneSequencePerDocument) {
 TEST_F(TokenizeTest, LeavesOutEodIfAsked) {
   TokenizeOptions with = options("a.txt", "ab\n%\nc\n");
   with.append_eod = false;
-  EXPECT_EQ(tokenize_file(*bytes_, with).tokens, 3);
+  EXPECT_EQ(tokenize_files(*bytes_, with).tokens, 3);
   EXPECT_EQ(sequences(), (Sequences{{'a', 'b'}, {'c'}}));
 }
 
 TEST_F(TokenizeTest, ReadsJsonLinesAndSkipsEmptyDocuments) {
-  const TokenizeStatistics statistics = tokenize_file(
+  const TokenizeStatistics statistics = tokenize_files(
       *bytes_, options("a.jsonl", "{\"text\":\"x\"}\n{\"text\":\"\"}\n{\"text\":\"%\\ny\"}\n"));
   EXPECT_EQ(sequences(), (Sequences{{'x', 256}, {'%', '\n', 'y', 256}}));
   EXPECT_EQ(statistics.documents, 2);
@@ -77,24 +79,61 @@ TEST_F(TokenizeTest, ReportsProgressUpToTheEndOfTheFile) {
     EXPECT_EQ(progress.so_far.documents, static_cast<int64_t>(done_bytes.size()));
     EXPECT_EQ(progress.so_far.file_bytes, 12);
   };
-  tokenize_file(*bytes_, with);
+  tokenize_files(*bytes_, with);
   EXPECT_THAT(done_bytes, ::testing::ElementsAre(2, 6, 12));
 }
 
+TEST_F(TokenizeTest, ReadsSeveralFilesOneAfterTheOther) {
+  TokenizeOptions with = options("a.txt", "ab\n%\nc\n");
+  write_test_file(folder_ / "b.jsonl", kTwoJsonLines);
+  with.inputs.push_back(folder_ / "b.jsonl");
+  std::vector<int64_t> done_bytes;
+  with.progress = [&](const TokenizeProgress& now) { done_bytes.push_back(now.done_bytes); };
+  EXPECT_EQ(tokenize_files(*bytes_, with).file_bytes, 7 + 28);
+  EXPECT_EQ(sequences(),
+            (Sequences{{'a', 'b', 256}, {'c', 256}, {'a', 'b', 256}, {'c', 'd', 256}}));
+  EXPECT_THAT(done_bytes, ::testing::ElementsAre(2, 6, 7 + 14, 7 + 28));
+}
+
+TEST_F(TokenizeTest, ReadsCompressedFilesAndLeavesNothingOfABrokenOne) {
+  if (describe_decompressors().find("gzip missing") != std::string::npos) {
+    GTEST_SKIP() << "gzip is not in this build";
+  }
+  EXPECT_EQ(tokenize_files(*bytes_, options("a.jsonl.gz", kTwoJsonLinesGzip)).documents, 2);
+  EXPECT_EQ(sequences(), (Sequences{{'a', 'b', 256}, {'c', 'd', 256}}));
+  TokenizeOptions broken =
+      options("b.jsonl.gz", kTwoJsonLinesGzip.substr(0, kTwoJsonLinesGzip.size() - 1));
+  broken.output_prefix = folder_ / "other";
+  EXPECT_THAT(message_of<DataError>([&] { tokenize_files(*bytes_, broken); }),
+              HasSubstr("b.jsonl.gz' after line 2: its gzip data end too early"));
+  EXPECT_EQ(folder_.num_entries(), 2 + 2);
+}
+
+TEST_F(TokenizeTest, NamesTheFirstDocumentThatIsBroken) {
+  std::string lines;
+  for (int i = 1; i <= 200; ++i) {
+    lines += i == 40 || i % 90 == 0 ? "{\"text\":3}\n" : "{\"text\":\"a\"}\n";
+  }
+  TokenizeOptions with = options("a.jsonl", lines);
+  with.threads = 4;
+  EXPECT_THAT(message_of<DataError>([&] { tokenize_files(*bytes_, with); }),
+              HasSubstr("a.jsonl' line 40: member \"text\" is a JSON number"));
+}
+
 TEST_F(TokenizeTest, ChangesNothingOnAnError) {
-  tokenize_file(*bytes_, options("a.txt", "old"));
+  tokenize_files(*bytes_, options("a.txt", "old"));
   EXPECT_THAT(message_of<DataError>([&] {
-                tokenize_file(*bytes_, options("b.jsonl", "{\"text\":\"new\"}\n{\"text\":3}\n"));
+                tokenize_files(*bytes_, options("b.jsonl", "{\"text\":\"new\"}\n{\"text\":3}\n"));
               }),
               AllOf(HasSubstr("b.jsonl"), HasSubstr("line 2")));
-  EXPECT_THAT(
-      message_of<DataError>([&] { tokenize_file(*bytes_, options("c.jsonl", "{\"text\":\"\"}")); }),
-      AllOf(HasSubstr("c.jsonl"), HasSubstr("no tokens")));
+  EXPECT_THAT(message_of<DataError>(
+                  [&] { tokenize_files(*bytes_, options("c.jsonl", "{\"text\":\"\"}")); }),
+              AllOf(HasSubstr("c.jsonl"), HasSubstr("no tokens")));
   const TokenizeOptions large = options("d.txt", std::string(200'000, 'x'));
   std::string message;
   {
     const FileSizeLimit limit(10'000);
-    message = message_of<DataError>([&] { tokenize_file(*bytes_, large); });
+    message = message_of<DataError>([&] { tokenize_files(*bytes_, large); });
   }
   EXPECT_THAT(message, AllOf(HasSubstr(folder_ / "out.bin"), HasSubstr("File too large")));
   EXPECT_EQ(sequences(), (Sequences{{'o', 'l', 'd', 256}}));
@@ -107,15 +146,15 @@ TEST_F(TokenizeTest, WritesTheSameWithAnyNumberOfThreads) {
     text += std::string(static_cast<size_t>(i % 200), static_cast<char>('a' + i % 26)) + "\n%\n";
   }
   TokenizeOptions with = options("a.txt", text);
-  const TokenizeStatistics one = tokenize_file(*bytes_, with);
+  const TokenizeStatistics one = tokenize_files(*bytes_, with);
   const std::string idx = read_text_file(folder_ / "out.idx", INT64_MAX);
   const std::string bin = read_text_file(folder_ / "out.bin", INT64_MAX);
   with.threads = 3;
-  EXPECT_EQ(tokenize_file(*bytes_, with).tokens, one.tokens);
+  EXPECT_EQ(tokenize_files(*bytes_, with).tokens, one.tokens);
   EXPECT_EQ(read_text_file(folder_ / "out.idx", INT64_MAX), idx);
   EXPECT_EQ(read_text_file(folder_ / "out.bin", INT64_MAX), bin);
   with.threads = 0;
-  EXPECT_THROW(tokenize_file(*bytes_, with), ConfigError);
+  EXPECT_THROW(tokenize_files(*bytes_, with), ConfigError);
 }
 
 /// Fails on a text with an x.
@@ -140,8 +179,8 @@ class FailingTokenizer final : public Tokenizer {
 TEST_F(TokenizeTest, PassesOnAnErrorOfAnyThread) {
   TokenizeOptions with = options("a.txt", "a\n%\nb\n%\nx\n%\nc\n%\nd\n");
   with.threads = 3;
-  EXPECT_THAT(message_of<DataError>([&] { tokenize_file(FailingTokenizer(), with); }),
-              HasSubstr("no x please"));
+  EXPECT_THAT(message_of<DataError>([&] { tokenize_files(FailingTokenizer(), with); }),
+              HasSubstr("a.txt', the document up to line 6: no x please"));
   EXPECT_EQ(folder_.num_entries(), 1);
 }
 
@@ -163,16 +202,16 @@ class FramingTokenizer final : public Tokenizer {
 };
 
 TEST_F(TokenizeTest, PutsTheFrameAroundDocumentsAndOneEnd) {
-  tokenize_file(FramingTokenizer(), options("a.txt", "ab\n%\nc\n"));
+  tokenize_files(FramingTokenizer(), options("a.txt", "ab\n%\nc\n"));
   EXPECT_EQ(sequences(), (Sequences{{1, 7, 7, 2}, {1, 7, 2}}));
 }
 
 TEST_F(TokenizeTest, ReplacesInvalidBytesIfAsked) {
   TokenizeOptions with = options("a.txt", "a\xFF\n%\nb\xE2\x82\n");
-  EXPECT_THROW(tokenize_file(*bytes_, with), DataError);
+  EXPECT_THROW(tokenize_files(*bytes_, with), DataError);
   with.documents.text.replaces_invalid = true;
   with.append_eod = false;
-  tokenize_file(*bytes_, with);
+  tokenize_files(*bytes_, with);
   EXPECT_EQ(sequences(), (Sequences{{'a', 0xEF, 0xBF, 0xBD}, {'b', 0xEF, 0xBF, 0xBD}}));
 }
 
@@ -193,10 +232,10 @@ class NoEodTokenizer final : public Tokenizer {
 
 TEST_F(TokenizeTest, RefusesEodWhereThereIsNone) {
   TokenizeOptions with = options("a.txt", "ab");
-  EXPECT_THAT(message_of<ConfigError>([&] { tokenize_file(NoEodTokenizer(), with); }),
+  EXPECT_THAT(message_of<ConfigError>([&] { tokenize_files(NoEodTokenizer(), with); }),
               AllOf(HasSubstr("no-eod"), HasSubstr("append_eod")));
   with.append_eod = false;
-  tokenize_file(NoEodTokenizer(), with);
+  tokenize_files(NoEodTokenizer(), with);
   EXPECT_EQ(sequences(), (Sequences{{70'000, 70'000}}));
   EXPECT_EQ(IndexedDataset(folder_ / "out").index().token_type(), TokenType::kI32);
 }

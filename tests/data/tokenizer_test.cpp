@@ -74,7 +74,7 @@ TEST(TokenizerIdentity, FollowsTheContentOfAFileAndNotItsName) {
   write_test_file(folder / "text.txt", sample_text(200));
   const auto trained = [&](const std::string& name, int64_t vocabulary) {
     return tokenizer_identity(
-        *load_tokenizer(train_sentencepiece({.input = folder / "text.txt",
+        *load_tokenizer(train_sentencepiece({.inputs = {folder / "text.txt"},
                                              .output_prefix = folder / name,
                                              .vocabulary_size = vocabulary})));
   };

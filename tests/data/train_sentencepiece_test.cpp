@@ -27,7 +27,7 @@ class TrainSentencePieceTest : public ::testing::Test {
   void write(std::string_view text) { write_test_file(folder_ / "text.txt", text); }
   SentencePieceTrainOptions options(int64_t vocabulary_size = 380) const {
     SentencePieceTrainOptions result;
-    result.input = folder_ / "text.txt";
+    result.inputs = {folder_ / "text.txt"};
     result.output_prefix = folder_ / "a";
     result.vocabulary_size = vocabulary_size;
     return result;
@@ -117,7 +117,7 @@ TEST_F(TrainSentencePieceTest, NamesTheVocabularyThatIsPossible) {
 
 TEST_F(TrainSentencePieceTest, NamesBadFiles) {
   SentencePieceTrainOptions with = options();
-  with.input = folder_ / "none.txt";
+  with.inputs = {folder_ / "none.txt"};
   EXPECT_THAT(message_of<DataError>([&] { train(with); }), HasSubstr("none.txt"));
   with = options();
   with.output_prefix = folder_ / "no/a";

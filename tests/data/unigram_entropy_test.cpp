@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <vector>
 
@@ -38,10 +39,24 @@ TEST(UnigramEntropy, CountsARangeOfSequences) {
   const TempFolder folder;
   write_dataset(folder / "a", {{9, 9}, {1, 2}, {}, {2, 1}, {3}});
   const IndexedDataset dataset(folder / "a");
-  EXPECT_NEAR(unigram_entropy(dataset, {1, 4}), std::log(2.0), kTolerance);
-  EXPECT_EQ(unigram_entropy(dataset, {2, 3}), 0.0);
-  EXPECT_NEAR(unigram_entropy(dataset, dataset.all_sequences()), entropy_of({9, 9, 1, 2, 2, 1, 3}),
+  const auto entropy_of_range = [&](SequenceRange range) {
+    return unigram_entropy(std::array{MixturePart{.dataset = dataset, .range = range}});
+  };
+  EXPECT_NEAR(entropy_of_range({1, 4}), std::log(2.0), kTolerance);
+  EXPECT_EQ(entropy_of_range({2, 3}), 0.0);
+  EXPECT_NEAR(entropy_of_range(dataset.all_sequences()), entropy_of({9, 9, 1, 2, 2, 1, 3}),
               kTolerance);
+}
+
+// A quarter of the mixture is {9}, three quarters are half 1 and half 2, however many tokens each
+// part has.
+TEST(UnigramEntropy, WeighsThePartsOfAMixtureByTheirShares) {
+  const TempFolder folder;
+  write_dataset(folder / "a", {{9, 9}, {1, 2}, {2, 1}, {1, 2}});
+  const IndexedDataset dataset(folder / "a");
+  EXPECT_NEAR(unigram_entropy(std::array{MixturePart{dataset, {0, 1}, 0.25},
+                                         MixturePart{dataset, {1, 4}, 0.75}}),
+              entropy_of({9, 9, 1, 1, 1, 2, 2, 2}), kTolerance);
 }
 
 }  // namespace

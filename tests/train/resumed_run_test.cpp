@@ -91,6 +91,25 @@ TEST_F(ResumedRun, RefusesOtherDataUnlessTheyAreNamed) {
   EXPECT_EQ(run_allowed(c, {"data.train"}).last_step, 12);
 }
 
+TEST_F(ResumedRun, ContinuesABlendBitwise) {
+  write_test_file(path("more.txt"), random_letters() + "a b c d e\n\n");
+  const auto blended = [this](const std::string& folder, const std::string& weight) {
+    RunConfig c = config(folder);
+    c.data.train = "";
+    c.data.blend = {weight + " " + path("corpus.txt"), "0.25 " + path("more.txt")};
+    return c;
+  };
+  run(blended("whole", "0.75"));
+  run(blended("parts", "0.75"), 5);
+  EXPECT_THAT(message_of<ConfigError>([&] { run(blended("parts", "0.5")); }),
+              AllOf(HasSubstr("content of the training data: 0.75 of "),
+                    HasSubstr("--allow-change data.blend to ")));
+  run(blended("parts", "0.75"));
+  EXPECT_EQ(read_metrics(path("whole/metrics.jsonl")).evaluations.back().loss,
+            read_metrics(path("parts/metrics.jsonl")).evaluations.back().loss);
+  EXPECT_EQ(run_allowed(blended("parts", "0.5"), {"data.blend"}).last_step, 12);
+}
+
 TEST_F(ResumedRun, CountsWhatAnotherBatchConsumes) {
   RunConfig c = config("run");
   c.train.global_batch = 16;

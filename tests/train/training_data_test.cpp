@@ -12,6 +12,7 @@
 namespace braid {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -37,6 +38,8 @@ class TrainingDataTest : public testing::Test {
          .num_samples = config_.train.steps * config_.train.global_batch,
          .message = [this](const std::string& line) { messages_.push_back(line); }});
   }
+
+  int64_t tokens_per_epoch() { return open().corpora().front().training->tokens_per_epoch(); }
 
   TempFolder folder_;
   RunConfig config_;
@@ -82,12 +85,12 @@ TEST_F(TrainingDataTest, TokenizesATextOnce) {
 }
 
 TEST_F(TrainingDataTest, TokenizesAgainIfTheTextOrItsTreatmentChanges) {
-  const int64_t tokens = open().training().tokens_per_epoch();
+  const int64_t tokens = tokens_per_epoch();
   config_.data.append_eod = false;
-  EXPECT_LT(open().training().tokens_per_epoch(), tokens);
+  EXPECT_LT(tokens_per_epoch(), tokens);
   EXPECT_EQ(messages_.size(), 2u);
   write_test_file(config_.data.train, sample_text(100, 2));
-  EXPECT_LT(open().training().tokens_per_epoch(), tokens / 2);
+  EXPECT_LT(tokens_per_epoch(), tokens / 2);
   EXPECT_EQ(messages_.size(), 3u);
 }
 
@@ -109,10 +112,75 @@ TEST_F(TrainingDataTest, TakesATokenFileAsItIs) {
   write_dataset(folder_ / "corpus", counting_sequences(std::vector<int32_t>(10, 25)));
   for (const char* name : {"corpus", "corpus.bin", "corpus.idx"}) {
     config_.data.train = folder_ / name;
-    EXPECT_EQ(open().training().tokens_per_epoch(), 8 * 25) << name;
+    EXPECT_EQ(tokens_per_epoch(), 8 * 25) << name;
   }
   EXPECT_THAT(messages_, IsEmpty());
   EXPECT_FALSE(std::filesystem::exists(folder_ / "cache"));
+}
+
+/// As above with a blend of two corpora instead: 30 documents of 25 tokens, and 10.
+class TrainingBlendTest : public TrainingDataTest {
+ protected:
+  TrainingBlendTest() {
+    write_dataset(folder_ / "long", std::vector(30, std::vector<int32_t>(25, 65)));
+    write_dataset(folder_ / "short", std::vector(10, std::vector<int32_t>(25, 66)));
+    config_.data.train = "";
+    config_.data.blend = {"3 " + (folder_ / "long"), "1 " + (folder_ / "short.bin")};
+  }
+
+  std::string refusal() {
+    return message_of<Error>([&] { open(); });
+  }
+};
+
+TEST_F(TrainingBlendTest, SharesTrainingAndHeldOutSamples) {
+  const TrainingData data = open();
+  EXPECT_EQ(data.training().num_samples(), 20);
+  EXPECT_EQ(data.held_out()->num_samples(), 8);
+  const auto count_of_long = [](const SampleSource& source) {
+    int64_t count = 0;
+    std::vector<int32_t> tokens(16);
+    for (int64_t i = 0; i < source.num_samples(); ++i) {
+      source.read(i, tokens, tokens);
+      count += tokens.front() == 65 ? 1 : 0;
+    }
+    return count;
+  };
+  EXPECT_EQ(count_of_long(data.training()), 15);
+  EXPECT_EQ(count_of_long(*data.held_out()), 6);
+  // Half of the mixture's tokens would be of one kind each if files counted, not weights.
+  EXPECT_NEAR(data.held_out_entropy(), -0.75 * std::log(0.75) - 0.25 * std::log(0.25), 1e-12);
+  // 24 of 30 documents are for training: 600 tokens, of which 15 samples of 16 read 0.4.
+  EXPECT_THAT(messages_, ElementsAre("data     0.7500 from " + (folder_ / "long") +
+                                         ": 15 samples, 0.40 epochs of 600 tokens",
+                                     "data     0.2500 from " + (folder_ / "short.bin") +
+                                         ": 5 samples, 0.40 epochs of 200 tokens"));
+}
+
+TEST_F(TrainingBlendTest, IsIdentifiedByItsContentAndWeights) {
+  const std::string identity = open().identity();
+  std::filesystem::copy(folder_ / "short.bin", folder_ / "moved.bin");
+  std::filesystem::copy(folder_ / "short.idx", folder_ / "moved.idx");
+  config_.data.blend = {"0.75 " + (folder_ / "long"), "0.25 " + (folder_ / "moved")};
+  EXPECT_EQ(open().identity(), identity);
+  config_.data.blend[0] = "2 " + (folder_ / "long");
+  EXPECT_NE(open().identity(), identity);
+}
+
+TEST_F(TrainingBlendTest, NamesTheCorpusThatCannotBeUsed) {
+  write_dataset(folder_ / "tiny", std::vector(10, std::vector<int32_t>(1, 65)));
+  write_dataset(folder_ / "wide", std::vector(10, std::vector<int32_t>(25, 66)), TokenType::kI32);
+  write_dataset(folder_ / "other", std::vector(10, std::vector<int32_t>(25, 300)));
+  const auto refusal_of = [&](const std::string& name) {
+    config_.data.blend[1] = "1 " + (folder_ / name);
+    return refusal();
+  };
+  EXPECT_THAT(refusal_of("missing"),
+              HasSubstr("data.blend: \"" + (folder_ / "missing") + "\": there is no such"));
+  EXPECT_THAT(refusal_of("tiny"), HasSubstr("tiny' has 8 tokens, but one sample needs"));
+  EXPECT_THAT(refusal_of("wide"), HasSubstr("long' has u16 tokens and '" + (folder_ / "wide") +
+                                            "' has i32: they were made with different tokenizers"));
+  EXPECT_THAT(refusal_of("other"), AllOf(HasSubstr("other"), HasSubstr("300")));
 }
 
 TEST_F(TrainingDataTest, RefusesNoData) {

@@ -1,0 +1,47 @@
+#include "cli/status_line.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+constexpr double kRedrawSeconds = 0.1;
+constexpr double kLeastDone = 1e-9;
+
+}  // namespace
+
+bool StatusLine::is_due() const {
+  return console_.is_terminal() && seconds() >= next_s_;
+}
+
+void StatusLine::update(double done, std::string_view text) {
+  if (!is_due()) {
+    return;
+  }
+  const double now = seconds();
+  next_s_ = now + kRedrawSeconds;
+  const double left = now * (1 - done) / std::max(done, kLeastDone);
+  console_.print_or_redraw(
+      fmt::format("\r{:3.0f}%  {}, {} left\x1b[K", 100 * done, text, format_duration(left)));
+}
+
+void StatusLine::erase() const {
+  if (console_.is_terminal()) {
+    console_.print_or_redraw("\r\x1b[K");
+  }
+}
+
+double StatusLine::seconds() const {
+  return std::chrono::duration<double>(Clock::now() - begin_).count();
+}
+
+int64_t StatusLine::rate(int64_t count) const {
+  constexpr double kLeastSeconds = 1e-3;
+  return static_cast<int64_t>(static_cast<double>(count) / std::max(seconds(), kLeastSeconds));
+}
+
+}  // namespace braid
