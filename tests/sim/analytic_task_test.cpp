@@ -108,8 +108,8 @@ TEST(AnalyticMemoryBound, IsBytesOverTheBandwidthOfACopy) {
   EXPECT_EQ(model->task_ns(add_spec(1)), model->launch_ns());
 }
 
-// A layer of Nemotron-H-8B: sums over chunks at up to half the rate of large products, no faster
-// than its rows cross memory.
+// A layer of Nemotron-H-8B: sums over chunks at a small part of the rate of large products, no
+// faster than its rows cross memory.
 TEST(AnalyticMemoryBound, StatesHaveTensorCores) {
   const auto model = model_of("h200");
   const Mamba2Attributes a{.sequence = 8192,
@@ -130,7 +130,7 @@ TEST(AnalyticMemoryBound, StatesHaveTensorCores) {
        in({128}), in({a.inner()}), out(DType::kBF16, {8192, a.inner()}),
        out(DType::kF32, {8192, 8}), out(DType::kBF16, {8192, a.inner()})}};
   EXPECT_GT(rate(*model, spec), 61.0);  // TFLOP/s, what the device has without them
-  EXPECT_LT(rate(*model, spec), 989.0 / 2);
+  EXPECT_LT(rate(*model, spec), 989.0 / 8);
   const OpCost cost = spec_cost(spec);
   EXPECT_GE(static_cast<double>(model->task_ns(spec)),
             (cost.bytes_read + cost.bytes_written) / 4.2e12 * 1e9);

@@ -21,15 +21,11 @@ namespace braid {
 namespace {
 
 constexpr int kRowWarps = kSsdChunk / 16;
-constexpr int kRoleThreads = kRowWarps * kWarpSize;
-constexpr int kThreads = 4 * kRoleThreads;
+constexpr int kThreads = 2 * kRowWarps * kWarpSize;
 constexpr int kWarps = kThreads / kWarpSize;
 constexpr int kColumnTiles = kSsdHeadSize / 8;
 constexpr int kChunkTiles = kSsdChunk / 8;
 constexpr int kStages = 2;
-constexpr int kPairsBarrier = 1;
-
-enum class Role : uint8_t { kPairs, kRows, kB, kC };
 
 /// What follows from a head's products, row by row, until a warp adds it up.
 struct RowTerms {
@@ -53,7 +49,7 @@ struct BackwardShared {
   StepTile steps[kStages];
   RowTerms terms[kStages];
   HeadTile dx;
-  SharedTile<kSsdChunk, kSsdChunk> pairs;  ///< [j][i]: M L of a head; in the end the sum of T
+  SharedTile<kSsdChunk, kSsdChunk> t;  ///< the sum of T over heads, [j][i]
 };
 
 template <int N>
@@ -73,10 +69,10 @@ __device__ void start_head(const Mamba2Args& args, BackwardShared<N>& shared, co
   shared.steps[stage].start_load(args, rows, head);
 }
 
-/// Registers of a warp that has pairs.
-struct PairSums {
-  uint32_t m[kChunkTiles][2] = {};  ///< M, [j][i], as pairs of bf16 to save registers
-  SumTile t[kChunkTiles] = {};      ///< T, added over heads
+/// Registers of a warp that has rows j.
+struct RowSums {
+  SumTile m[kChunkTiles] = {};  ///< M, [j][i]
+  SumTile t[kChunkTiles] = {};  ///< T, added over heads
 };
 
 /// products [16, 64] += rows of `left` with rows of `right` from column `first_row` on.
@@ -163,178 +159,123 @@ __device__ inline void sum_triangles(const SumTile (&e)[kChunkTiles], float* tri
   }
 }
 
+/// The part of a head that belongs to rows j.
 template <int N>
-__device__ void multiply_factors(BackwardShared<N>& shared, PairSums& sums, int row) {
-  SumTile m[kChunkTiles] = {};
-  multiply_rows<N>(m, shared.b, shared.c, row, row);
-#pragma unroll
-  for (int tile = 0; tile < kChunkTiles; ++tile) {
-    sums.m[tile][0] = pack_bf16(m[tile][0], m[tile][1]);
-    sums.m[tile][1] = pack_bf16(m[tile][2], m[tile][3]);
-  }
-}
-
-/// Two neighbours in a row of `pairs`.
-template <int N>
-__device__ void save_pair(BackwardShared<N>& shared, int row, int column, float first,
-                          float second) {
-  *reinterpret_cast<uint32_t*>(shared.pairs.at(row, column)) = pack_bf16(first, second);
-}
-
-template <int N>
-__device__ void compute_pairs(BackwardShared<N>& shared, PairSums& sums, RowTerms& terms, int row,
-                              int stage) {
+__device__ void compute_rows(BackwardShared<N>& shared, RowSums& sums, RowTerms& terms, int row,
+                             int stage, float skip) {
   const StepTile& steps = shared.steps[stage];
   SumTile products[kChunkTiles] = {};  // K, [j][i]; then M T
   multiply_rows<kSsdHeadSize>(products, shared.x[stage], shared.dy[stage], row, row);
-#pragma unroll
-  for (int tile = 0; tile < kChunkTiles; ++tile) {
-    if (8 * tile < row) {
-      continue;
-    }
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int j = row + sum_row(half);
-      const int i = 8 * tile + sum_column();
-      const float2 m_pair = unpack_bf16(sums.m[tile][half]);
-      float weights[2];
-#pragma unroll
-      for (int at = 0; at < 2; ++at) {
-        const float decay = steps.between(j, i + at);
-        const float m = at == 0 ? m_pair.x : m_pair.y;
-        float& product = products[tile][2 * half + at];
-        const float t = decay * product * steps.dt[j];
-        weights[at] = m * decay;
-        sums.t[tile][2 * half + at] += t;
-        product = m * t;
-      }
-      save_pair(shared, j, i, weights[0], weights[1]);
-    }
-  }
-  ptx::arrive_at_barrier(kPairsBarrier, 2 * kRoleThreads);
-  sum_triangles(products, terms.triangles[row / 16], row);
-}
-
-/// What rows j get of x, dt and w.
-template <int N>
-__device__ void compute_rows(BackwardShared<N>& shared, RowTerms& terms, int row, int stage,
-                             float skip) {
-  const StepTile& steps = shared.steps[stage];
   SumTile v[kColumnTiles] = {};
-#pragma unroll
-  for (int depth = 0; depth < N; depth += 16) {
-    LeftTile left;
-    load_left(left, shared.b.at(row, depth), FactorTile<N>::kStride);
-#pragma unroll
-    for (int p = 0; p < kSsdHeadSize; p += 16) {
-      add_products(v[p / 8], v[p / 8 + 1], left,
-                   load_right(shared.d_states[stage].at(p, depth), StateTile<N>::kStride));
-    }
-  }
-  float w[2] = {};
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int j = row + sum_row(half);
-    const float to_end = steps.to_end(j);
-#pragma unroll
-    for (int tile = 0; tile < kColumnTiles; ++tile) {
-      const float2 x = load_pair(shared.x[stage].at(j, 8 * tile + sum_column()));
-      v[tile][2 * half] *= to_end;
-      v[tile][2 * half + 1] *= to_end;
-      w[half] += x.x * v[tile][2 * half] + x.y * v[tile][2 * half + 1];
-    }
-  }
-  ptx::wait_at_barrier(kPairsBarrier, 2 * kRoleThreads);
 #pragma unroll
   for (int begin = 0; begin < kSsdChunk; begin += 16) {
     if (begin < row) {
       continue;
     }
+    SumTile weights[2];
+#pragma unroll
+    for (int tile = 0; tile < 2; ++tile) {
+#pragma unroll
+      for (int at = 0; at < 4; ++at) {
+        const int j = row + sum_row(at / 2);
+        const int i = begin + 8 * tile + sum_column() + at % 2;
+        const float decay = steps.between(j, i);
+        const float m = sums.m[begin / 8 + tile][at];
+        float& product = products[begin / 8 + tile][at];
+        const float t = decay * product * steps.dt[j];
+        weights[tile][at] = m * decay;
+        sums.t[begin / 8 + tile][at] += t;
+        product = m * t;
+      }
+    }
     LeftTile left;
-    load_left(left, shared.pairs.at(row, begin), SharedTile<kSsdChunk, kSsdChunk>::kStride);
+    to_left(left, weights[0], weights[1]);
 #pragma unroll
     for (int p = 0; p < kSsdHeadSize; p += 16) {
       add_products(v[p / 8], v[p / 8 + 1], left,
                    load_right_transposed(shared.dy[stage].at(begin, p), HeadTile::kStride));
     }
   }
+  sum_triangles(products, terms.triangles[row / 16], row);
+
+  SumTile from_state[kColumnTiles] = {};  // G B_j
+#pragma unroll
+  for (int depth = 0; depth < N; depth += 16) {
+    LeftTile left;
+    load_left(left, shared.b.at(row, depth), FactorTile<N>::kStride);
+#pragma unroll
+    for (int p = 0; p < kSsdHeadSize; p += 16) {
+      add_products(from_state[p / 8], from_state[p / 8 + 1], left,
+                   load_right(shared.d_states[stage].at(p, depth), StateTile<N>::kStride));
+    }
+  }
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int j = row + sum_row(half);
+    const float to_end = steps.to_end(j);
     const float dt = steps.dt[j];
+    float w = 0;
     float d_dt = 0;
     float dy_x = 0;
 #pragma unroll
     for (int tile = 0; tile < kColumnTiles; ++tile) {
       const int p = 8 * tile + sum_column();
-      const float2 x = load_pair(shared.x[stage].at(j, p));
-      const float2 dy = load_pair(shared.dy[stage].at(j, p));
-      const float first = v[tile][2 * half];
-      const float second = v[tile][2 * half + 1];
-      d_dt += x.x * first + x.y * second;
-      dy_x += x.x * dy.x + x.y * dy.y;
+      const float2 x_pair = load_pair(shared.x[stage].at(j, p));
+      const float2 dy_pair = load_pair(shared.dy[stage].at(j, p));
+      const float first_state = from_state[tile][2 * half] * to_end;
+      const float second_state = from_state[tile][2 * half + 1] * to_end;
+      const float first = v[tile][2 * half] + first_state;
+      const float second = v[tile][2 * half + 1] + second_state;
+      w += x_pair.x * first_state + x_pair.y * second_state;
+      d_dt += x_pair.x * first + x_pair.y * second;
+      dy_x += x_pair.x * dy_pair.x + x_pair.y * dy_pair.y;
       *reinterpret_cast<uint32_t*>(shared.dx.at(j, p)) =
-          pack_bf16(dt * first + skip * dy.x, dt * second + skip * dy.y);
+          pack_bf16(dt * first + skip * dy_pair.x, dt * second + skip * dy_pair.y);
     }
-    const float w_sum = row_sum(w[half]);
+    w = row_sum(w);
     d_dt = row_sum(d_dt);
     dy_x = row_sum(dy_x);
     if (lane_index() % 4 == 0) {
-      terms.w[j] = dt * w_sum;
+      terms.w[j] = dt * w;
       terms.d_dt[j] = d_dt;
       terms.dy_x[j] = dy_x;
     }
   }
 }
 
-/// 16 rows of dB, or of dC.
+/// Registers of a warp that has rows of dB and dC.
 template <int N>
-using FactorSums = SumTile[N / 8];
+struct FactorSums {
+  SumTile b[N / 8] = {};
+  SumTile c[N / 8] = {};
+};
 
-constexpr int kHeadDepths = kSsdHeadSize / 16;
-
-/// 16 rows of x or dy, scaled, as left factors.
-__device__ inline void load_scaled(LeftTile (&tiles)[kHeadDepths], HeadTile& from, int row,
-                                   float first, float second) {
-#pragma unroll
-  for (int depth = 0; depth < kHeadDepths; ++depth) {
-    load_left(tiles[depth], from.at(row, 16 * depth), HeadTile::kStride);
-    scale_rows(tiles[depth], first, second);
-  }
-}
-
-/// dB's part with G.
+/// The part of a head with G and S.
 template <int N>
-__device__ void add_to_b(BackwardShared<N>& shared, FactorSums<N>& sums, int row, int stage) {
-  const StepTile& steps = shared.steps[stage];
-  const auto weight = [&](int j) { return steps.to_end(j) * steps.dt[j]; };
-  LeftTile x[kHeadDepths];
-  load_scaled(x, shared.x[stage], row, weight(row + sum_row(0)), weight(row + sum_row(1)));
-#pragma unroll
-  for (int n = 0; n < N; n += 16) {
-#pragma unroll
-    for (int depth = 0; depth < kHeadDepths; ++depth) {
-      add_products(
-          sums[n / 8], sums[n / 8 + 1], x[depth],
-          load_right_transposed(shared.d_states[stage].at(16 * depth, n), StateTile<N>::kStride));
-    }
-  }
-}
-
-/// dC's part with S, and dy_i (decay to i, S C_i).
-template <int N>
-__device__ void add_to_c(BackwardShared<N>& shared, FactorSums<N>& sums, RowTerms& terms, int row,
-                         int stage) {
+__device__ void compute_factors(BackwardShared<N>& shared, FactorSums<N>& sums, RowTerms& terms,
+                                int row, int stage) {
+  constexpr int kDepths = kSsdHeadSize / 16;
   const StepTile& steps = shared.steps[stage];
   const int rows[2] = {row + sum_row(0), row + sum_row(1)};
-  LeftTile dy[kHeadDepths];
-  load_scaled(dy, shared.dy[stage], row, steps.from_begin(rows[0]), steps.from_begin(rows[1]));
+  LeftTile x[kDepths];
+  LeftTile dy[kDepths];
+#pragma unroll
+  for (int depth = 0; depth < kDepths; ++depth) {
+    load_left(x[depth], shared.x[stage].at(row, 16 * depth), HeadTile::kStride);
+    scale_rows(x[depth], steps.to_end(rows[0]) * steps.dt[rows[0]],
+               steps.to_end(rows[1]) * steps.dt[rows[1]]);
+    load_left(dy[depth], shared.dy[stage].at(row, 16 * depth), HeadTile::kStride);
+    scale_rows(dy[depth], steps.from_begin(rows[0]), steps.from_begin(rows[1]));
+  }
   float from_state[2] = {};
 #pragma unroll
   for (int n = 0; n < N; n += 16) {
     SumTile of_head[2] = {};
 #pragma unroll
-    for (int depth = 0; depth < kHeadDepths; ++depth) {
+    for (int depth = 0; depth < kDepths; ++depth) {
+      add_products(
+          sums.b[n / 8], sums.b[n / 8 + 1], x[depth],
+          load_right_transposed(shared.d_states[stage].at(16 * depth, n), StateTile<N>::kStride));
       add_products(
           of_head[0], of_head[1], dy[depth],
           load_right_transposed(shared.states[stage].at(16 * depth, n), StateTile<N>::kStride));
@@ -345,8 +286,8 @@ __device__ void add_to_c(BackwardShared<N>& shared, FactorSums<N>& sums, RowTerm
       for (int half = 0; half < 2; ++half) {
         const float2 c = load_pair(shared.c.at(rows[half], n + 8 * tile + sum_column()));
         from_state[half] += of_head[tile][2 * half] * c.x + of_head[tile][2 * half + 1] * c.y;
-        sums[n / 8 + tile][2 * half] += of_head[tile][2 * half];
-        sums[n / 8 + tile][2 * half + 1] += of_head[tile][2 * half + 1];
+        sums.c[n / 8 + tile][2 * half] += of_head[tile][2 * half];
+        sums.c[n / 8 + tile][2 * half + 1] += of_head[tile][2 * half + 1];
       }
     }
   }
@@ -411,38 +352,37 @@ __device__ inline void save_terms(const Mamba2Args& args, const ChunkRows& rows,
   reinterpret_cast<float2*>(args.dy_x + at)[0] = {terms.dy_x[2 * lane], terms.dy_x[2 * lane + 1]};
 }
 
-/// The sum of T of 16 rows j; 0 for columns before the warp's rows.
+/// T of 16 rows j, rounded, to shared memory; 0 for columns before the warp's rows.
 template <int N>
-__device__ void save_t(BackwardShared<N>& shared, const PairSums& sums, int row) {
+__device__ void save_t(BackwardShared<N>& shared, const RowSums& sums, int row) {
 #pragma unroll
   for (int tile = 0; tile < kChunkTiles; ++tile) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      save_pair(shared, row + sum_row(half), 8 * tile + sum_column(), sums.t[tile][2 * half],
-                sums.t[tile][2 * half + 1]);
+      *reinterpret_cast<uint32_t*>(shared.t.at(row + sum_row(half), 8 * tile + sum_column())) =
+          pack_bf16(sums.t[tile][2 * half], sums.t[tile][2 * half + 1]);
     }
   }
 }
 
-/// Adds T C to dB, or T^T B to dC, and writes it.
-template <int N, bool kIsB>
-__device__ void finish_factor(const Mamba2Args& args, BackwardShared<N>& shared,
-                              FactorSums<N>& sums, const ChunkRows& rows, const BlockHeads& heads,
-                              int row) {
-  constexpr int kStride = SharedTile<kSsdChunk, kSsdChunk>::kStride;
+/// Adds T C to dB and T^T B to dC, then writes both.
+template <int N>
+__device__ void finish_factors(const Mamba2Args& args, BackwardShared<N>& shared,
+                               FactorSums<N>& sums, const ChunkRows& rows, const BlockHeads& heads,
+                               int row) {
+  using T = SharedTile<kSsdChunk, kSsdChunk>;
 #pragma unroll
   for (int depth = 0; depth < kSsdChunk; depth += 16) {
-    LeftTile left;
-    if constexpr (kIsB) {
-      load_left(left, shared.pairs.at(row, depth), kStride);
-    } else {
-      load_left_transposed(left, shared.pairs.at(depth, row), kStride);
-    }
-    auto& factor = kIsB ? shared.c : shared.b;
+    LeftTile of_b;
+    LeftTile of_c;
+    load_left(of_b, shared.t.at(row, depth), T::kStride);
+    load_left_transposed(of_c, shared.t.at(depth, row), T::kStride);
 #pragma unroll
     for (int n = 0; n < N; n += 16) {
-      add_products(sums[n / 8], sums[n / 8 + 1], left,
-                   load_right_transposed(factor.at(depth, n), FactorTile<N>::kStride));
+      add_products(sums.b[n / 8], sums.b[n / 8 + 1], of_b,
+                   load_right_transposed(shared.c.at(depth, n), FactorTile<N>::kStride));
+      add_products(sums.c[n / 8], sums.c[n / 8 + 1], of_c,
+                   load_right_transposed(shared.b.at(depth, n), FactorTile<N>::kStride));
     }
   }
   const Mamba2Sizes& s = args.sizes;
@@ -450,12 +390,14 @@ __device__ void finish_factor(const Mamba2Args& args, BackwardShared<N>& shared,
   for (int half = 0; half < 2; ++half) {
     const int r = row + sum_row(half);
     float* const to = args.d_factors + (heads.part * s.tokens + rows.begin + r) * (2 * s.factor()) +
-                      (kIsB ? 0 : s.factor()) + heads.group * s.state;
+                      heads.group * s.state;
 #pragma unroll
     for (int tile = 0; tile < N / 8; ++tile) {
       const int n = 8 * tile + sum_column();
       if (r < rows.count && n < s.state) {
-        *reinterpret_cast<float2*>(to + n) = {sums[tile][2 * half], sums[tile][2 * half + 1]};
+        *reinterpret_cast<float2*>(to + n) = {sums.b[tile][2 * half], sums.b[tile][2 * half + 1]};
+        *reinterpret_cast<float2*>(to + s.factor() + n) = {sums.c[tile][2 * half],
+                                                           sums.c[tile][2 * half + 1]};
       }
     }
   }
@@ -492,43 +434,6 @@ __device__ void for_each_head(const Mamba2Args& args, BackwardShared<N>& shared,
   save_terms_before(heads.count);
 }
 
-/// Everything that the warps of one role do.
-template <int N, Role kRole>
-__device__ void run_role(const Mamba2Args& args, BackwardShared<N>& shared, const ChunkRows& rows,
-                         const BlockHeads& heads, int row) {
-  const Mamba2Sizes& s = args.sizes;
-  if constexpr (kRole == Role::kPairs) {
-    PairSums sums;
-    for_each_head<N>(args, shared, rows, heads, [&](int stage, int head, RowTerms& terms) {
-      if (head == heads.first) {
-        multiply_factors(shared, sums, row);
-      }
-      compute_pairs<N>(shared, sums, terms, row, stage);
-    });
-    save_t<N>(shared, sums, row);
-    __syncthreads();
-  } else if constexpr (kRole == Role::kRows) {
-    for_each_head<N>(args, shared, rows, heads, [&](int stage, int head, RowTerms& terms) {
-      compute_rows<N>(shared, terms, row, stage, widen(args.skip[head]));
-      save_rows<kSsdHeadSize>(args.dx + rows.begin * s.inner() + head * s.head_size, s.inner(),
-                              shared.dx, row, 0, rows.count, s.head_size, true);
-    });
-    __syncthreads();
-  } else {
-    constexpr bool kIsB = kRole == Role::kB;
-    FactorSums<N> sums = {};
-    for_each_head<N>(args, shared, rows, heads, [&](int stage, int /*head*/, RowTerms& terms) {
-      if constexpr (kIsB) {
-        add_to_b<N>(shared, sums, row, stage);
-      } else {
-        add_to_c<N>(shared, sums, terms, row, stage);
-      }
-    });
-    __syncthreads();
-    finish_factor<N, kIsB>(args, shared, sums, rows, heads, row);
-  }
-}
-
 template <int N>
 __global__ void __launch_bounds__(kThreads, 1)
     chunks_backward_kernel(const __grid_constant__ Mamba2Args args) {
@@ -545,15 +450,25 @@ __global__ void __launch_bounds__(kThreads, 1)
   ptx::end_copy_group();
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int row = warp % kRowWarps * 16;
-  switch (static_cast<Role>(warp / kRowWarps)) {
-    case Role::kPairs:
-      return run_role<N, Role::kPairs>(args, shared, rows, heads, row);
-    case Role::kRows:
-      return run_role<N, Role::kRows>(args, shared, rows, heads, row);
-    case Role::kB:
-      return run_role<N, Role::kB>(args, shared, rows, heads, row);
-    case Role::kC:
-      return run_role<N, Role::kC>(args, shared, rows, heads, row);
+  if (warp < kRowWarps) {
+    RowSums sums;
+    for_each_head<N>(args, shared, rows, heads, [&](int stage, int head, RowTerms& terms) {
+      if (head == heads.first) {
+        multiply_rows<N>(sums.m, shared.b, shared.c, row, row);
+      }
+      compute_rows<N>(shared, sums, terms, row, stage, widen(args.skip[head]));
+      save_rows<kSsdHeadSize>(args.dx + rows.begin * s.inner() + head * s.head_size, s.inner(),
+                              shared.dx, row, 0, rows.count, s.head_size, true);
+    });
+    save_t<N>(shared, sums, row);
+    __syncthreads();
+  } else {
+    FactorSums<N> sums;
+    for_each_head<N>(args, shared, rows, heads, [&](int stage, int /*head*/, RowTerms& terms) {
+      compute_factors<N>(shared, sums, terms, row, stage);
+    });
+    __syncthreads();
+    finish_factors<N>(args, shared, sums, rows, heads, row);
   }
 }
 

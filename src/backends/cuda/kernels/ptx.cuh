@@ -37,15 +37,6 @@ __device__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-/// A barrier of the first half and the second half of `threads` threads of a block: the first ones
-/// only arrive, the others wait for them and then see what they wrote. Barrier 0 is __syncthreads.
-__device__ inline void arrive_at_barrier(int barrier, int threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
-}
-__device__ inline void wait_at_barrier(int barrier, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
-}
-
 /// Four matrices [8,8] of 16-bit elements from shared memory, one per register. Lane l gives the
 /// address of row l % 8 of matrix l / 8 and gets elements (l / 4, 2 (l % 4)) and the next.
 __device__ inline void load_matrices(uint32_t (&matrices)[4], const void* row) {
