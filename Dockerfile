@@ -1,5 +1,4 @@
 # braid for CPUs: docker build -t braid . && docker run --rm -v "$PWD:/work" braid train run.toml
-# For GPUs, CUDA, cuDNN and the driver's libraries come from NVIDIA's images: see docs/python.md.
 FROM debian:12 AS build
 WORKDIR /braid
 COPY scripts scripts
