@@ -65,10 +65,10 @@ struct MemoryClass {
 /// What is decided for a rank before anything runs.
 struct RankPlan {
   int rank = 0;
-  int64_t peak_bytes = 0;        ///< on the device: exactly what its buffers get
-  int64_t persistent_bytes = 0;  ///< of these, for weights and optimizer state
-  int64_t step_bytes = 0;        ///< of these, for the activations and gradients of a step
-  int64_t host_bytes = 0;        ///< offloaded to the host
+  int64_t peak_bytes = 0;           ///< on the device: exactly what its buffers get
+  int64_t persistent_bytes = 0;     ///< of these, for weights and optimizer state
+  int64_t step_bytes = 0;           ///< of these, for the activations and gradients of a step
+  int64_t host_bytes = 0;           ///< offloaded to the host
   std::vector<MemoryClass> memory;  ///< without empty classes; the sum is `peak_bytes`
   int64_t num_tasks = 0;
   std::vector<PassRecord> passes;

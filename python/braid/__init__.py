@@ -1,4 +1,4 @@
-"""braid trains large language models and hides communication under compute: https://example.org/braid
+"""braid trains large language models and hides communication under compute.
 
     import braid
 

@@ -1,5 +1,5 @@
-// The Python module braid._braid: the facade (include/braid/braid.h) as Python sees it. It converts types and errors, and adds
-// nothing; python/braid/__init__.py is what users import.
+// The Python module braid._braid: the facade (include/braid/braid.h) as Python sees it. It converts
+// types and errors, and adds nothing; python/braid/__init__.py is what users import.
 #include <braid/braid.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
@@ -54,8 +54,7 @@ constexpr const char* kErrorDoc =
 
 /// Makes api::Error an exception of Python with the member `kind`.
 void add_error(nb::module_& module) {
-  PyObject* type =
-      PyErr_NewExceptionWithDoc("braid.Error", kErrorDoc, PyExc_RuntimeError, nullptr);
+  PyObject* type = PyErr_NewExceptionWithDoc("braid.Error", kErrorDoc, PyExc_RuntimeError, nullptr);
   if (type == nullptr) {
     throw nb::python_error();
   }
@@ -200,7 +199,7 @@ nb::dict step_dict(const api::TrainStep& step) {
 }
 
 template <class Record, class Number>
-nb::list column(const std::vector<Record>& records, Number Record::* member) {
+nb::list column(const std::vector<Record>& records, Number Record::*member) {
   nb::list numbers;
   for (const Record& record : records) {
     numbers.append(record.*member);
@@ -216,8 +215,7 @@ nb::tuple read_columns(const std::string& run_folder) {
     metrics = api::read_metrics(run_folder);
   }
   nb::dict columns;
-  visit_step(
-      [&](const char* name, auto member) { columns[name] = column(metrics.steps, member); });
+  visit_step([&](const char* name, auto member) { columns[name] = column(metrics.steps, member); });
   columns["eval_step"] = column(metrics.evaluations, &api::Evaluation::step);
   columns["eval_loss"] = column(metrics.evaluations, &api::Evaluation::loss);
   return nb::make_tuple(columns, text_of(metrics.damage));
@@ -239,8 +237,7 @@ bool go_on(const std::optional<nb::callable>& on_step, const api::TrainStep& ste
 }
 
 /// Ctrl-C ends a run as a callback that says so: with a checkpoint.
-api::TrainResult train(const api::Run& run, api::TrainOptions options,
-                       const Callbacks& callbacks) {
+api::TrainResult train(const api::Run& run, api::TrainOptions options, const Callbacks& callbacks) {
   std::optional<nb::python_error> interrupt;
   options.on_step = [&](const api::TrainStep& step) {
     const nb::gil_scoped_acquire python;
@@ -308,13 +305,15 @@ constexpr const char* kTrainDoc =
     "allow_change: keys (\"data.train\") that may have changed since the checkpoint although that "
     "makes the run another one.\n\n"
     "Ctrl-C saves a checkpoint after the step that runs, and then raises KeyboardInterrupt.\n\n"
-    "Raises Error: \"config\" before anything is written, \"data\" for files, \"device\" for a step "
+    "Raises Error: \"config\" before anything is written, \"data\" for files, \"device\" for a "
+    "step "
     "that failed. A run on several GPUs has a process per rank: start them by torchrun, mpirun or "
     "srun, and let all of them call this alike.";
 
 void add_run(nb::module_& module) {
-  nb::class_<api::Run>(module, "Run", "A run file with its overrides; braid.load makes one. It "
-                                      "does not change.")
+  nb::class_<api::Run>(module, "Run",
+                       "A run file with its overrides; braid.load makes one. It "
+                       "does not change.")
       .def_static("_load", &api::Run::load, "path"_a, "overrides"_a)
       .def_static("_parse", &api::Run::parse, "text"_a, "name"_a, "overrides"_a)
       .def_prop_ro(
@@ -338,25 +337,25 @@ void add_run(nb::module_& module) {
           "cluster"_a, nb::kw_only(), "ranks"_a = 0, "contention"_a = true,
           nb::call_guard<nb::gil_scoped_release>(), kSimulateDoc)
       .def(
-          "verify",
-          [](const api::Run& run, int64_t steps) { return run.verify({.steps = steps}); },
+          "verify", [](const api::Run& run, int64_t steps) { return run.verify({.steps = steps}); },
           nb::kw_only(), "steps"_a = 3, nb::call_guard<nb::gil_scoped_release>(), kVerifyDoc)
       .def(
           "train",
           [](const api::Run& run, std::optional<nb::callable> on_step,
              std::optional<nb::callable> on_output, int64_t stop_after_step,
              std::vector<std::string> allow_change) {
-            return train(run,
-                         {.stop_after_step = stop_after_step,
-                          .allowed_changes = std::move(allow_change)},
-                         {.on_step = std::move(on_step), .on_output = std::move(on_output)});
+            return train(
+                run,
+                {.stop_after_step = stop_after_step, .allowed_changes = std::move(allow_change)},
+                {.on_step = std::move(on_step), .on_output = std::move(on_output)});
           },
           "on_step"_a = nb::none(), nb::kw_only(), "on_output"_a = nb::none(),
           "stop_after_step"_a = 0, "allow_change"_a = std::vector<std::string>(),
-          nb::sig("def train(self, on_step: collections.abc.Callable[[dict], object] | None = None, "
-                  "*, on_output: collections.abc.Callable[[str], object] | None = None, "
-                  "stop_after_step: int = 0, allow_change: collections.abc.Sequence[str] = []) -> "
-                  "TrainResult"),
+          nb::sig(
+              "def train(self, on_step: collections.abc.Callable[[dict], object] | None = None, "
+              "*, on_output: collections.abc.Callable[[str], object] | None = None, "
+              "stop_after_step: int = 0, allow_change: collections.abc.Sequence[str] = []) -> "
+              "TrainResult"),
           kTrainDoc);
 }
 

@@ -11,6 +11,7 @@ import threading
 import braid
 import pytest
 from braid._run_file import overrides_of
+from braid_start import processor
 
 SMALL = {
     "model": {"family": "llama", "layers": 2, "width": 32, "heads": 2},
@@ -154,6 +155,27 @@ def test_errors_have_a_kind_and_one_line(folder):
     assert "train.stepz" in message_of(lambda: braid.load(SMALL, {"train.stepz": 1}), "config")
     assert "nowhere.txt" in message_of(lambda: braid.load(SMALL, {"data.train": "nowhere.txt"}).train(), "data")
     assert "nowhere" in message_of(lambda: braid.metrics("nowhere"), "data")
+
+
+def test_metrics_are_lists_without_numpy(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    braid.load(SMALL, {"train.steps": 1}, name="lists").train()
+    found = braid.metrics("runs/lists")
+    assert found["step"] == [1] and isinstance(found["loss"], list)
+
+
+def test_damage_of_metrics_is_a_warning(folder):
+    (folder / "run").mkdir()
+    (folder / "run" / "metrics.jsonl").write_text('{"step": 1, "valid_loss": 2.5}\nno record\n{"step": 2, "valid_loss": null}\n')
+    with pytest.warns(RuntimeWarning, match="line 2"):
+        found = braid.metrics("run")
+    assert found["eval_loss"][0] == 2.5 and math.isnan(found["eval_loss"][1])
+
+
+def test_an_older_processor_is_refused_in_one_line(monkeypatch):
+    monkeypatch.setattr(processor, "NEEDED_FLAGS", ["avx2048"])
+    with pytest.raises(ImportError, match="needs a processor with avx2048"):
+        processor.check()
 
 
 def test_products_use_the_kernels_of_this_processor():
