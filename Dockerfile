@@ -2,7 +2,7 @@
 FROM debian:12 AS build
 WORKDIR /braid
 COPY scripts scripts
-RUN scripts/setup.sh && apt-get install -y --no-install-recommends dpkg-dev
+RUN scripts/setup.sh
 COPY . .
 RUN BRAID_CUDA=OFF scripts/build_deb.sh
 

@@ -34,15 +34,17 @@ dpkg-deb --info "$deb" | grep -E '^ (Package|Version|Installed-Size|Depends)'
 
 if [ -n "$root" ]; then
   echo "== $root"
-  cp "$deb" "$root/tmp/braid.deb"
-  cp examples/tiny_cpu.toml "$root/tmp"
-  chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive sh -euc '
-    cd /tmp
+  there=$(mktemp -d -p "$root/tmp")
+  trap 'rm -rf "$there"' EXIT
+  cp "$deb" "$there/braid.deb"
+  cp examples/tiny_cpu.toml "$there"
+  unshare --pid --fork --mount-proc="$root/proc" chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive sh -euc '
+    cd "/tmp/$0"
     apt-get -qq update
     apt-get -qq install -y --no-install-recommends ./braid.deb >/dev/null
     braid --version
     yes "The quick brown fox jumps over the lazy dog." | head -n 2000 >corpus.txt
     braid train tiny_cpu.toml --set train.steps=2 --set eval.interval=0 | tail -n 4
-    apt-get -qq remove -y braid-train >/dev/null'
+    apt-get -qq remove -y braid-train >/dev/null' "$(basename "$there")"
 fi
 echo "package $deb"

@@ -95,6 +95,7 @@ if [ -n "$root" ]; then
   echo "== $root"
   there=$(mktemp -d -p "$root/tmp")
   trap 'rm -rf "$here" "$there"' EXIT
-  try_in "$there" chroot "$root" env -i PATH=/usr/bin:/bin sh -c "cd /tmp/$(basename "$there"); eval \"\$0\""
+  # The loader finds libraries beside a program by /proc.
+  try_in "$there" unshare --pid --fork --mount-proc="$root/proc" chroot "$root" env -i PATH=/usr/bin:/bin sh -c "cd /tmp/$(basename "$there"); eval \"\$0\""
 fi
 echo "wheel $wheel"

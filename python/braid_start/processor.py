@@ -38,7 +38,8 @@ def check():
 @contextlib.contextmanager
 def faster_products(extension):
     """Inside, the environment makes OpenBLAS choose the right kernels when it is loaded. On processors newer than itself it chooses
-    those of old ones, six times slower; it says so only once it is loaded, so another process asks it first. `extension`: path of braid._braid."""
+    those of old ones, six times slower. It says so only once it is loaded, so another process asks it first. `extension`: path of
+    braid._braid."""
     if "OPENBLAS_CORETYPE" in os.environ or not sys.executable:
         yield
         return
