@@ -28,7 +28,7 @@ install(TARGETS ${libraries} EXPORT braidTargets ARCHIVE DESTINATION ${CMAKE_INS
 install(EXPORT braidTargets NAMESPACE braid:: DESTINATION ${package_dir})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/braid DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 if(BRAID_PROGRAM)
-  install(TARGETS braid RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS braid RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
 endif()
 
 # The modules that found the libraries which ours need find them again where braid is used.

@@ -54,7 +54,7 @@ MAY_SEE = {
     "train": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "backends", "data", "checkpoint",
               "hugging_face", "config", "report", "plan", "state", "runtime", "launch"],
     # The facade, include/braid: what it shows is of the standard library.
-    "api": ["base", "ir", "comm", "config", "data", "plan", "report", "runtime", "sim", "launch", "train", "verify"],
+    "api": ["base", "ir", "memory", "comm", "config", "data", "plan", "report", "runtime", "sim", "launch", "train", "verify"],
     "cli": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "backends", "backends/registry",
             "data", "checkpoint", "hugging_face", "config", "report", "plan", "tune", "state", "runtime", "launch",
             "calibrate", "emulate", "generate", "evaluate", "verify", "train"],

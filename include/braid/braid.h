@@ -55,13 +55,21 @@ struct PassRecord {
   int64_t duration_ns = 0;
 };
 
+/// Device memory of one class of buffers ("weights", "activations").
+struct MemoryClass {
+  std::string name;
+  int64_t persistent_bytes = 0;
+  int64_t step_bytes = 0;  ///< at the peak of a step
+};
+
 /// What is decided for a rank before anything runs.
 struct RankPlan {
   int rank = 0;
-  int64_t peak_bytes = 0;        ///< on the device: exactly what its buffers get
-  int64_t persistent_bytes = 0;  ///< of these, for weights and optimizer state
-  int64_t step_bytes = 0;        ///< of these, for the activations and gradients of a step
-  int64_t host_bytes = 0;        ///< offloaded to the host
+  int64_t peak_bytes = 0;           ///< on the device: exactly what its buffers get
+  int64_t persistent_bytes = 0;     ///< of these, for weights and optimizer state
+  int64_t step_bytes = 0;           ///< of these, for the activations and gradients of a step
+  int64_t host_bytes = 0;           ///< offloaded to the host
+  std::vector<MemoryClass> memory;  ///< without empty classes; the sum is `peak_bytes`
   int64_t num_tasks = 0;
   std::vector<PassRecord> passes;
   /// The training program after all passes as text (docs/program.md), if asked for.
@@ -103,6 +111,7 @@ struct Simulation {
   double idle_ns = 0;       ///< the pipeline's bubble and other waiting
   std::vector<CommunicationTime> communication;  ///< kinds that occur
   std::string description;                       ///< as `braid simulate` prints it
+  std::string json;                              ///< as `braid simulate --json` prints it
 };
 
 struct VerifyOptions {
@@ -129,7 +138,27 @@ struct TrainStep {
   double learning_rate = 0;
   double tokens_per_s = 0;  ///< over all ranks
   double step_ms = 0;
+  double tflops_per_s_per_rank = 0;  ///< model FLOPs
+  int64_t consumed_samples = 0;      ///< since the start of the run
+  int64_t consumed_tokens = 0;
 };
+
+/// A held-out loss, measured with the weights after `step` (0: before the first step).
+struct Evaluation {
+  int64_t step = 0;
+  double loss = 0;  ///< nats per token
+};
+
+/// What a run has measured so far, in order. Numbers that were not finite are NaN.
+struct Metrics {
+  std::vector<TrainStep> steps;
+  std::vector<Evaluation> evaluations;
+  std::string damage;  ///< a line about records that could not be read; empty: all could
+};
+
+/// Reads metrics.jsonl of a run folder, also while the run goes on. Throws kData where there is
+/// none, or it cannot be read.
+Metrics read_metrics(const std::string& run_folder);
 
 struct TrainOptions {
   /// Called after each step, on the thread that trains; false: save a checkpoint and end. Steps
@@ -166,6 +195,11 @@ class Run {
   /// "section.key=value". Throws kConfig for what is wrong in it, and kData where a tokenizer must
   /// say the size of the vocabulary and cannot.
   static Run load(const std::string& path, const std::vector<std::string>& overrides = {});
+
+  /// The same from the text of a run file. `name` stands for the file in errors and in the run
+  /// folder, which is "runs/<name>" unless logging.run_folder says otherwise.
+  static Run parse(const std::string& text, const std::string& name = "run",
+                   const std::vector<std::string>& overrides = {});
 
   /// The run file with all keys and what follows from them, as TOML.
   std::string config() const;

@@ -4,6 +4,7 @@
 #include "api/run_state.h"
 #include "base/text.h"
 #include "ir/text.h"
+#include "memory/memory_classes.h"
 #include "plan/run_plan.h"
 #include "plan/run_spec.h"
 #include "runtime/choose_settings.h"
@@ -33,6 +34,11 @@ RankPlan rank_result(const braid::RankPlan& plan, int rank, bool with_program) {
   result.persistent_bytes = plan.memory.persistent_bytes;
   result.step_bytes = plan.memory.step_bytes;
   result.host_bytes = plan.memory.host_bytes;
+  for (const braid::MemoryClass& found : memory_classes(plan.memory)) {
+    result.memory.push_back({.name = std::string(found.title),
+                             .persistent_bytes = found.persistent_bytes,
+                             .step_bytes = found.step_bytes});
+  }
   result.num_tasks = static_cast<int64_t>(program.tasks.size());
   for (const braid::PassRecord& record : plan.passes) {
     result.passes.push_back({.name = std::string(record.name),

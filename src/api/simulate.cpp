@@ -47,6 +47,7 @@ Simulation simulation_result(const SimulatedRun& run) {
     }
   }
   result.description = describe_simulation(run);
+  result.json = simulation_json(run);
   return result;
 }
 

@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "api/run_state.h"
+#include "api/step_result.h"
 #include "comm/process_group.h"
 #include "launch/launch.h"
 #include "report/records.h"
@@ -9,17 +10,6 @@
 
 namespace braid::api {
 namespace {
-
-TrainStep step_result(const StepRecord& record) {
-  TrainStep step;
-  step.step = record.step;
-  step.loss = record.loss;
-  step.grad_norm = record.grad_norm;
-  step.learning_rate = record.learning_rate;
-  step.tokens_per_s = record.tokens_per_s;
-  step.step_ms = record.step_ms;
-  return step;
-}
 
 TrainResult train_result(const TrainingSummary& summary) {
   TrainResult result;

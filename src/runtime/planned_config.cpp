@@ -14,12 +14,15 @@ int64_t tokenizer_vocabulary(const RunConfig& config) {
   return has_vocabulary ? 0 : load_tokenizer(config.data.tokenizer)->vocabulary_size();
 }
 
-PlannedConfig load_planned_config(const std::string& path, std::span<const std::string> overrides) {
-  RunConfig config = load_config(path, overrides);
+PlannedConfig plan_config(RunConfig config) {
   validate(config);
   config = resolved(std::move(config));
   const int64_t vocabulary = tokenizer_vocabulary(config);
   return {.config = std::move(config), .tokenizer_vocabulary = vocabulary};
+}
+
+PlannedConfig load_planned_config(const std::string& path, std::span<const std::string> overrides) {
+  return plan_config(load_config(path, overrides));
 }
 
 }  // namespace braid

@@ -18,8 +18,11 @@ struct PlannedConfig {
 /// and DataError for its file.
 int64_t tokenizer_vocabulary(const RunConfig& config);
 
-/// `load_config`, validated and resolved. Opens the tokenizer only if neither preset nor key gives
-/// the size of the vocabulary. Throws ConfigError, and DataError for the files.
+/// The run, validated and resolved. Opens the tokenizer only if neither preset nor key gives the
+/// size of the vocabulary. Throws ConfigError, and DataError for the tokenizer.
+PlannedConfig plan_config(RunConfig config);
+
+/// `plan_config` of `load_config`.
 PlannedConfig load_planned_config(const std::string& path,
                                   std::span<const std::string> overrides = {});
 
