@@ -29,7 +29,7 @@ done
 # If anything stops the run before the tests, report it as one failure in the same format.
 trap 'status=$?; [ $status -eq 0 ] || echo "0 passed, 1 failed, 0 skipped"; exit $status' EXIT
 ./scripts/setup.sh
-cmake --preset release -D BRAID_UNITY="$unity" -D BRAID_TESTS=ON -D BRAID_BENCH=ON -D BRAID_CUDA=AUTO -D BRAID_PYTHON=AUTO
+cmake --preset release -D BRAID_UNITY="$unity" -D BRAID_TESTS=ON -D BRAID_BENCH=ON -D BRAID_CUDA=AUTO
 cmake --build --preset release
 trap - EXIT
 exec ./scripts/run_tests.py --preset release "${options[@]}"
