@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <vector>
 
 #include "base/temp_folder.h"
+#include "ops/op.h"
 #include "report/run_file.h"
 #include "report/sample_report.h"
 
@@ -152,6 +154,16 @@ TEST(ReportHtml, TextsOfAnotherFileStayTexts) {
   EXPECT_EQ(count_of(html, "<!--"), 0);
   EXPECT_EQ(count_of(html, "<img"), 0);
   EXPECT_EQ(run_of(html), run);
+}
+
+TEST(ReportHtml, EveryKindOfOpHasItsColors) {
+  const std::string html = report_html(ReportInput{});
+  for (const OpDefinition* const op : all_ops()) {
+    std::string name(op_kind_name(*op->kind));
+    EXPECT_THAT(html, HasSubstr("'" + name + "'"));
+    std::replace(name.begin(), name.end(), ' ', '-');
+    EXPECT_EQ(count_of(html, "--kind-" + name + ":"), 2) << "light and dark: " << op->name;
+  }
 }
 
 TEST(ReportHtml, IsAPageWithoutAnyRecord) {

@@ -1,6 +1,8 @@
 // The operations that took the time of the step, and the gaps in which the device was idle.
 
-const kKinds = ['matrix products', 'attention', 'norms', 'elementwise', 'routing', 'embedding and loss', 'optimizer', 'copies', 'communication'];
+const kKinds = [
+  'matrix products', 'attention', 'state space', 'norms', 'elementwise', 'routing', 'embedding and loss', 'optimizer', 'copies', 'communication',
+];
 const kind_color = (kind) => `var(--kind-${kind.replaceAll(' ', '-')})`;
 
 // Ops of all ranks together, longest first.
