@@ -107,8 +107,8 @@ void add_parameters(ParameterList& list, const ModelSpec& spec) {
   const Parameter decays{
       .init = ParameterInit::kLogOfUniform, .init_low = 1.0, .init_high = kLargestDecay};
   const Parameter ones{.init = ParameterInit::kOnes};
-  const auto add = [&](std::string_view name, Shape shape, const std::vector<HeadRows>& heads,
-                       Parameter parameter) {
+  const auto add = [&](std::string_view name, const Shape& shape,
+                       const std::vector<HeadRows>& heads, Parameter parameter) {
     parameter.shape = shape;
     parameter.weight_decay = shape.rank() == 2;
     parameter.split = TensorSplit::kHeads;
