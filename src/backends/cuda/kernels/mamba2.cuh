@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "backends/cuda/kernels/mamba2_scratch.h"
+#include "backends/cuda/kernels/ptx.cuh"
 
 // The kernels of mamba2 and mamba2_backward (ops/mamba2.h), one file each. The state space is
 // computed in chunks of kSsdChunk rows whatever the op's `chunk` says, which changes rounding only:
@@ -135,6 +136,12 @@ void launch_mamba2_steps_backward(const Mamba2Args& args, const Mamba2WeightGrad
 /// The part of x, B and C.
 void launch_mamba2_conv_backward(const Mamba2Args& args, const Mamba2WeightGrads& grads,
                                  cudaStream_t stream);
+
+inline constexpr float kLog2E = 1.4426950408889634f;
+
+__device__ inline float sigmoid(float x) {
+  return 1.0f / (1.0f + ptx::exp2_approx(-x * kLog2E));
+}
 
 /// softplus(u), as ops/mamba2.h has it.
 __device__ inline float softplus(float u) {

@@ -3,7 +3,6 @@
 #include "backends/cuda/kernels/device_vector.cuh"
 #include "backends/cuda/kernels/launch.h"
 #include "backends/cuda/kernels/mamba2.cuh"
-#include "backends/cuda/kernels/ptx.cuh"
 
 // A thread walks along kConvRows rows of a few channels and keeps the inputs of the last K rows in
 // registers, so that each is read once (and K - 1 of them by the thread before, too). Channels of a
@@ -15,11 +14,6 @@ constexpr int kThreads = 128;
 constexpr int kChannels = 4;      ///< of a thread
 constexpr int kForwardBatch = 8;  ///< rows whose loads are under way at once
 constexpr int kBackwardBatch = 4;
-constexpr float kLog2E = 1.4426950408889634f;
-
-__device__ float sigmoid(float x) {
-  return 1.0f / (1.0f + ptx::exp2_approx(-x * kLog2E));
-}
 
 /// Which rows and channels a thread has.
 struct ConvPlace {

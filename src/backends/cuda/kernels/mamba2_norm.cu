@@ -4,7 +4,6 @@
 #include "backends/cuda/kernels/device_vector.cuh"
 #include "backends/cuda/kernels/launch.h"
 #include "backends/cuda/kernels/mamba2.cuh"
-#include "backends/cuda/kernels/ptx.cuh"
 
 // With u = y SiLU(z) and h = u rstd: v = h w. A block has a run of channels that are normalised
 // together, in one row; in the backward in every gridDim.x-th row, with the sums for its columns of
@@ -15,11 +14,6 @@ namespace {
 constexpr int kVector = 8;
 constexpr int kMaxThreads = 512;
 constexpr int kMaxVectors = 4;  ///< per thread
-constexpr float kLog2E = 1.4426950408889634f;
-
-__device__ float sigmoid(float x) {
-  return 1.0f / (1.0f + ptx::exp2_approx(-x * kLog2E));
-}
 
 using Vector = DeviceVector<Mamba2Data, kVector>;
 

@@ -13,7 +13,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kHeads = 32;
-constexpr float kLog2E = 1.4426950408889634f;
 
 /// dt before its limits.
 __device__ float unlimited_dt(const Mamba2Args& args, int64_t row, int head) {
