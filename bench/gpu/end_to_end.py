@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Tokens per second of training steps on one GPU, braid beside PyTorch: the cases of cases/*.toml and, if named, cases/experts, in turns.
 
-usage: end_to_end.py --bin FOLDER --results FOLDER [--case NAME]... [--rounds N] [--choose] [--floors] [--small] [--device cpu]
+usage: end_to_end.py --bin FOLDER --results FOLDER [--case NAME]... [--rounds N] [--fp8] [--choose] [--floors] [--small] [--device cpu]
 
 Where a case leaves settings open (microbatch; for PyTorch also how weights are kept), each side runs with its fastest, from
 cases/choices.json or, with --choose, by measuring all of them in the first round. A figure of a run is the tokens of its timed
 steps over the time from the end of the last step before them to the end of the last one, all that happens between steps included.
+--fp8 measures steps with FP8 products instead: braid's recipes for Hopper, and PyTorch's with torchao, which must be installed.
 --floors measures the floor of each case instead (braid_bench_floor).
 """
 import argparse
@@ -29,6 +30,7 @@ TIME_LIMIT_S = 420
 MICROBATCHES = {"qwen2.5-7b-l14": [8, 16], "gpt2-124m": [32, 64]}  # of the cases that leave it open
 TORCH_WEIGHTS = ["fsdp", "autocast"]
 FLASH_ATTN_4_SIDE = "torch_flash_attn_4"
+FP8_SIDES = {"braid_fp8_tensor": "tensor", "braid_fp8_block": "block", "torch_fp8_tensorwise": "tensorwise"}
 LOG_LINE = re.compile(r"^ \[([0-9: .-]+)\] iteration\s+(\d+)/", re.MULTILINE)
 
 
@@ -41,6 +43,7 @@ def parse_arguments():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--flash-attn-4", action="store_true",
                         help="also PyTorch with this package, which must be installed, in each round")
+    parser.add_argument("--fp8", action="store_true", help="steps with FP8 products, instead of those in bf16")
     parser.add_argument("--choose", action="store_true", help="measure the settings that a case leaves open")
     parser.add_argument("--floors", action="store_true", help="measure floors instead")
     parser.add_argument("--small", action="store_true", help="tiny versions of the cases, to rehearse")
@@ -107,7 +110,7 @@ class Bench:
 
     def run_braid(self, case, shape, options):
         folder = self.work / "run"
-        changes = {**self.changes(case, options.get("microbatch")), "data.train": self.tokens(shape["vocabulary"]),
+        changes = {**self.changes(case, options.get("microbatch")), "train.fp8": options.get("fp8", "off"), "data.train": self.tokens(shape["vocabulary"]),
                    "logging.run_folder": folder, "train.steps": shape["steps"] + SPARE_STEPS}
         begin = time.monotonic()
         text = gpu_bench.run([self.braid, "train", gpu_bench.run_file(case), *gpu_bench.as_arguments(changes),
@@ -128,7 +131,7 @@ class Bench:
                    "--steps", shape["steps"] - WARMUP_STEPS, "--warmup", WARMUP_STEPS]
         if options.get("microbatch") and not self.arguments.small:
             command += ["--microbatch", options["microbatch"]]
-        for key in ("weights", "attention"):
+        for key in ("weights", "attention", "fp8"):
             if options.get(key):
                 command += [f"--{key}", options[key]]
         if self.arguments.device == "cpu":
@@ -138,10 +141,10 @@ class Bench:
 
     def measure(self, case, side, shape, shape_path, options, number):
         """One run; nothing if it failed, which is recorded too."""
-        name = f"round {number}  {case:20} {side:6} " + " ".join(f"{key}={value}" for key, value in options.items())
+        name = f"round {number}  {case:20} {side:20} " + " ".join(f"{key}={value}" for key, value in options.items())
         try:
             with gpu_bench.GpuMonitor() as monitor:
-                result = (self.run_braid(case, shape, options) if side == "braid"
+                result = (self.run_braid(case, shape, options) if side.startswith("braid")
                           else self.run_torch(case, shape_path, shape, options))
         except Failure as failure:
             print(f"{name}: FAILED: {failure}", flush=True)
@@ -176,6 +179,11 @@ class Bench:
     def run_case(self, case):
         shape, shape_path = self.describe(case)
         for number in range(1, self.arguments.rounds + 1):
+            if self.arguments.fp8:
+                for side, recipe in FP8_SIDES.items():
+                    options = {**self.chosen(case, side.split("_")[0]), "fp8": recipe}
+                    self.measure(case, side, shape, shape_path, options, number)
+                continue
             for side in ("braid", "torch"):
                 self.take_turn(case, side, shape, shape_path, number)
             if self.arguments.flash_attn_4:

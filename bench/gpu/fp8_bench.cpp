@@ -1,6 +1,7 @@
 // FP8 at the shapes of a layer of llama-8b, llama-1b and qwen2.5-7b with 8192 tokens: every form of
-// quantize beside a copy of as many bytes, and every product beside the same in bf16. All under
-// steady load (SpecTimer::steady_ns): short runs have a higher clock. Prints Markdown tables.
+// quantize beside a copy of as many bytes, alone and of the results of SwiGLU, and every product
+// beside the same in bf16. All under steady load (SpecTimer::steady_ns): short runs have a higher
+// clock. Prints Markdown tables.
 //
 //   braid_bench_fp8 [CACHE_FOLDER [PART_OF_A_MODEL'S_NAME]]
 #include <cublasLt.h>
@@ -8,6 +9,7 @@
 
 #include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backends/cuda/cuda_context.h"
@@ -66,8 +68,9 @@ const Form kForms[] = {
     {"squares of 128, row + column", {.block = 128, .square = true}},
 };
 
-OpSpec quantize_spec(const Shape& x, const QuantizeAttributes& attributes) {
-  OpSpec spec{"quantize", to_attributes(attributes), {in(kBF16, x)}};
+OpSpec quantize_spec(const Shape& x, const QuantizeAttributes& attributes,
+                     std::vector<OperandSpec> inputs) {
+  OpSpec spec{"quantize", to_attributes(attributes), std::move(inputs)};
   const auto add_copy = [&](bool exists, const Shape& shape) {
     if (exists) {
       spec.operands.push_back(out(kE4M3, shape));
@@ -82,16 +85,32 @@ OpSpec quantize_spec(const Shape& x, const QuantizeAttributes& attributes) {
   return spec;
 }
 
-void run_form(SpecTimer& timer, const Shape& x, const Form& form) {
-  const OpSpec spec = quantize_spec(x, form.attributes);
+void print_form(SpecTimer& timer, const Shape& x, const std::string& name, const OpSpec& spec) {
   const OpCost cost = spec_cost(spec);
   const double bytes = cost.bytes_read + cost.bytes_written;
   const Shape half{static_cast<int64_t>(bytes / 4)};
   const double copy_ns = timer.steady_ns({"copy", {}, {in(kBF16, half), out(kBF16, half)}});
   const double ns = timer.steady_ns(spec);
-  fmt::print("| {} x {} | {} | {:.1f} | {:.0f} | {:.0f} | {:.0f}% |\n", x[0], x[1], form.name,
-             ns / 1e3, bytes / ns, bytes / copy_ns, 100 * copy_ns / ns);
+  fmt::print("| {} x {} | {} | {:.1f} | {:.0f} | {:.0f} | {:.0f}% |\n", x[0], x[1], name, ns / 1e3,
+             bytes / ns, bytes / copy_ns, 100 * copy_ns / ns);
   std::fflush(stdout);
+}
+
+/// Copies of the results of activation functions: in one task with the function, and after it.
+void run_sources(SpecTimer& timer, const ModelShapes& model) {
+  const Shape h{kTokens, model.ffn};
+  const Shape gate_up{kTokens, 2 * model.ffn};
+  for (const int64_t block : {0, 128}) {
+    const std::string scales = block == 0 ? "one scale" : "runs of 128";
+    print_form(timer, h, scales + " of swiglu",
+               quantize_spec(h, {.block = block, .source = {"swiglu"}}, {in(kBF16, gate_up)}));
+    print_form(timer, gate_up, scales + " of swiglu_backward",
+               quantize_spec(gate_up, {.block = block, .source = {"swiglu_backward"}},
+                             {in(kBF16, gate_up), in(kBF16, h)}));
+  }
+  print_form(timer, h, "swiglu alone", {"swiglu", {}, {in(kBF16, gate_up), out(kBF16, h)}});
+  print_form(timer, gate_up, "swiglu_backward alone",
+             {"swiglu_backward", {}, {in(kBF16, gate_up), in(kBF16, h), out(kBF16, gate_up)}});
 }
 
 void run_forms(SpecTimer& timer, const ModelShapes& model) {
@@ -100,9 +119,11 @@ void run_forms(SpecTimer& timer, const ModelShapes& model) {
   fmt::print("| --- | --- | --- | --- | --- | --- |\n");
   for (const int64_t columns : {model.width, model.qkv, model.ffn, 2 * model.ffn}) {
     for (const Form& form : kForms) {
-      run_form(timer, {kTokens, columns}, form);
+      const Shape x{kTokens, columns};
+      print_form(timer, x, form.name, quantize_spec(x, form.attributes, {in(kBF16, x)}));
     }
   }
+  run_sources(timer, model);
 }
 
 // ---- products

@@ -5,7 +5,7 @@ bf16 matrices with fp32 main weights, kept by FSDP2 or by autocast; torch.compil
 attention, or the package flash-attn-4, which braid's build compiles for Hopper too; fused AdamW; gradients accumulated in fp32 and clipped to norm 1. Nothing waits for the GPU between steps.
 
 usage: torch_llm.py --model JSON_OF_braid_bench_floor_--describe [--weights fsdp|autocast|float32] [--attention NAME|fastest]
-                    [--microbatch N] [--steps N] [--warmup N] [--device cuda|cpu] [--eager]
+                    [--fp8 RECIPE_OF_torchao] [--microbatch N] [--steps N] [--warmup N] [--device cuda|cpu] [--eager]
 Prints one JSON line. Also a module: loss_curve/torch_losses.py trains the same models on real text.
 """
 import argparse
@@ -197,15 +197,23 @@ def cross_entropy(logits, labels, columns):
     return F.cross_entropy(logits.flatten(0, -2)[:, :columns].float(), labels.flatten())
 
 
+def convert_to_fp8(layers, recipe):
+    """Makes the matrices of layers FP8 by the package torchao; the head and the embedding stay as they are, as in braid."""
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+    convert_to_float8_training(layers, config=Float8LinearConfig.from_recipe_name(recipe))
+
+
 class Trainer:
     """One training step of a model under the given settings; loss and gradient norm stay on the device."""
 
-    def __init__(self, shape, device, weights="fsdp", compiled=True, seed=1):
+    def __init__(self, shape, device, weights="fsdp", compiled=True, seed=1, fp8=None):
         self.device, self.weights = torch.device(device), weights
         self.compute_type = torch.float32 if weights == "float32" else torch.bfloat16
         with torch.device("meta"):
             self.model = Model(shape)
         check_parameters(self.model, shape)
+        if fp8:
+            convert_to_fp8(self.model.layers, fp8)
         if compiled:
             for layer in self.model.layers:
                 layer.compile()
@@ -344,6 +352,7 @@ def parse_arguments():
     parser.add_argument("--model", required=True, help="JSON file of braid_bench_floor --describe")
     parser.add_argument("--weights", choices=["fsdp", "autocast", "float32"], default="fsdp")
     parser.add_argument("--attention", choices=[*ATTENTIONS, FLASH_ATTN_4, "fastest"], default="fastest")
+    parser.add_argument("--fp8", choices=["tensorwise", "rowwise"], help="FP8 matrices in layers, by torchao")
     parser.add_argument("--microbatch", type=int, help="instead of the model file's; the step keeps its sequences")
     parser.add_argument("--steps", type=int, default=10, help="timed steps")
     parser.add_argument("--warmup", type=int, default=3, help="steps before them")
@@ -367,12 +376,12 @@ def main():
     attention, attention_times = choose_attention(arguments.attention, shape, shape["microbatch"], arguments.device)
     shape["attention"] = attention
     with sdpa_kernel(ATTENTIONS.get(attention, SDPBackend.MATH)):
-        trainer = Trainer(shape, arguments.device, arguments.weights, not arguments.eager)
+        trainer = Trainer(shape, arguments.device, arguments.weights, not arguments.eager, fp8=arguments.fp8)
         trainer.model.columns = shape["padded_vocabulary"]  # aligned rows are faster, and padding is learned away
         result = measure(trainer, shape, arguments)
     cuda = arguments.device == "cuda"
     print(json.dumps({
-        "version": torch.__version__, "weights": arguments.weights, "attention": attention, "attention_ms": attention_times,
+        "version": torch.__version__, "weights": arguments.weights, "fp8": arguments.fp8, "attention": attention, "attention_ms": attention_times,
         "compiled": not arguments.eager, "microbatch": shape["microbatch"], "warmup": arguments.warmup,
         "allocated_bytes": torch.cuda.max_memory_allocated() if cuda else None,
         "reserved_bytes": torch.cuda.max_memory_reserved() if cuda else None,

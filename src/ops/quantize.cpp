@@ -2,8 +2,10 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <string>
 
+#include "ops/activation.h"
 #include "ops/attributes.h"
 #include "ops/operand_checker.h"
 
@@ -11,6 +13,33 @@ namespace braid {
 namespace {
 
 constexpr int64_t kSquareAlignment = 4;
+
+/// An op that a quantize task can do itself: its result has the rows of its first input, and
+/// depends on each of its elements, or pairs of them, alone.
+struct Source {
+  const OpDefinition* op = nullptr;
+  int num_inputs = 1;
+  int64_t width_divisor = 1;     ///< of the first input, for the result
+  int64_t dy_width_divisor = 1;  ///< of the first input, for the second
+};
+
+constexpr Source kSources[] = {
+    {&kSwigluOp, 1, 2}, {&kSwigluBackwardOp, 2, 1, 2}, {&kGeluOp, 1, 1}, {&kGeluBackwardOp, 2, 1},
+    {&kRelu2Op, 1, 1},  {&kRelu2BackwardOp, 2, 1},
+};
+
+const Source* find_source(std::string_view op) {
+  const auto* const found =
+      std::ranges::find_if(kSources, [&](const Source& it) { return it.op->name == op; });
+  return found == std::end(kSources) ? nullptr : found;
+}
+
+/// Requires an op that can be a source.
+const Source& source_of(const QuantizeAttributes& attributes) {
+  const Source* const source = find_source(attributes.source.of);
+  check(source != nullptr, "op quantize: it cannot be done with {}", attributes.source.of);
+  return *source;
+}
 
 int64_t blocks_of(int64_t elems, int64_t block) {
   return (elems + block - 1) / block;
@@ -25,10 +54,27 @@ void expect_copy(OperandChecker& operands, const std::string& name, const Shape&
   operands.expect(name + "_scales", Access::kWrite, scales.dtype(), scales.shape(shape));
 }
 
+/// What is rounded: an operand, or the result of a source, whose inputs are checked.
+OperandSpec next_value(OperandChecker& operands, const OpSpec& spec,
+                       const QuantizeAttributes& attributes) {
+  if (attributes.source == SourceAttribute{}) {
+    return operands.next_floating("x", Access::kRead, 2);
+  }
+  const OperandSpec& input = operands.next_floating("input", Access::kRead, 2);
+  const Source& source = source_of(attributes);
+  operands.require(input.shape[1] % (source.width_divisor * source.dy_width_divisor) == 0,
+                   "the input must hold pairs");
+  if (source.num_inputs == 2) {
+    operands.expect("dy", Access::kRead, input.dtype,
+                    {input.shape[0], input.shape[1] / source.dy_width_divisor});
+  }
+  return quantized_value(spec);
+}
+
 void check_quantize(const OpSpec& spec) {
   const auto attributes = attributes_of<QuantizeAttributes>(spec);
   OperandChecker operands(spec);
-  const OperandSpec& x = operands.next_floating("x", Access::kRead, 2);
+  const OperandSpec x = next_value(operands, spec, attributes);
   operands.require(x.dtype == DType::kF32 || x.dtype == DType::kBF16, "x must be f32 or bf16");
   operands.require(attributes.row || attributes.column, "there is no copy to write");
   operands.require(attributes.block == 0 || attributes.block == 32 || attributes.block == 128,
@@ -65,7 +111,7 @@ Shape ScaleLayout::shape(const Shape& data) const {
 }
 
 QuantizeOperands::QuantizeOperands(const QuantizeAttributes& attributes) {
-  int next = 1;
+  int next = attributes.source == SourceAttribute{} ? 1 : source_of(attributes).num_inputs;
   if (attributes.row) {
     row = next;
     next += 2;
@@ -82,6 +128,33 @@ QuantizeOperands::QuantizeOperands(const QuantizeAttributes& attributes) {
   }
 }
 
+bool is_quantize_source(std::string_view op) {
+  return find_source(op) != nullptr;
+}
+
+OperandSpec quantized_value(const OpSpec& spec) {
+  const auto attributes = attributes_of<QuantizeAttributes>(spec);
+  OperandSpec x = spec.operands[0];
+  if (!(attributes.source == SourceAttribute{})) {
+    x.shape = {x.shape[0], x.shape[1] / source_of(attributes).width_divisor};
+  }
+  return x;
+}
+
+std::optional<OpSpec> quantize_source(const OpSpec& spec) {
+  const auto attributes = attributes_of<QuantizeAttributes>(spec);
+  if (attributes.source == SourceAttribute{}) {
+    return std::nullopt;
+  }
+  const int num_inputs = source_of(attributes).num_inputs;
+  OpSpec source{
+      attributes.source.of, {}, {spec.operands.begin(), spec.operands.begin() + num_inputs}};
+  OperandSpec x = quantized_value(spec);
+  x.access = Access::kWrite;
+  source.operands.push_back(x);
+  return source;
+}
+
 std::string_view watched_factor(const OpSpec& spec, Phase phase) {
   if (spec.op != kQuantizeOp.name) {
     return "w";
@@ -91,7 +164,9 @@ std::string_view watched_factor(const OpSpec& spec, Phase phase) {
 
 const OpDefinition kQuantizeOp{
     .name = "quantize",
-    .summary = "FP8 copies of x by rows and by columns, with their scales.",
+    .summary =
+        "FP8 copies of x, or of the result of an op of x, by rows and by columns, with their "
+        "scales.",
     .family = OpFamily::kMemoryBound,
     .kind = OpKind::kElementwise,
     .check = check_quantize,

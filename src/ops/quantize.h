@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "ir/program.h"
@@ -44,6 +47,16 @@ struct Fp8Tally {
   static constexpr int64_t kSize = 4;
 };
 
+/// The op whose result a quantize task rounds: the task has that op's inputs in the place of x and
+/// x itself is never stored, though it is first rounded to its type, so copies have the same bits.
+/// One of "swiglu", "swiglu_backward", "gelu", "gelu_backward", "relu2", "relu2_backward"; empty: x
+/// is an operand.
+struct SourceAttribute {
+  std::string of = {};
+  void fields(auto&& visit) { visit("of", of); }
+  friend bool operator==(const SourceAttribute&, const SourceAttribute&) = default;
+};
+
 /// quantize, quantize_weight: x [R,C] (f32 or bf16) -> as attributes say, row f8 [R,C],
 /// row_scales, column f8 [C,R], column_scales, db f32 [C], tally i64 [4].
 ///
@@ -52,6 +65,9 @@ struct Fp8Tally {
 /// itself. Blocks lie along the last dimension of either. A block with an element that is infinite
 /// or NaN has the scale NaN, and all of its elements are NaN, so that overflow remains visible. db
 /// (has_bias) has the column sums of x: added to (accumulate), otherwise overwritten.
+///
+/// With `source`, quantize has the inputs of that op in the place of x, for example quantize of
+/// swiglu: gate_up [R,2C] -> row, ...
 ///
 /// quantize_weight is the same for a weight: it is never repeated for recomputation, because its
 /// results are made once for all microbatches.
@@ -62,6 +78,7 @@ struct QuantizeAttributes {
   bool column = true;
   bool has_bias = false;
   bool accumulate = true;
+  SourceAttribute source = {};
   WatchAttribute watch = {};
   void fields(auto&& visit) {
     visit("block", block);
@@ -70,6 +87,7 @@ struct QuantizeAttributes {
     visit("column", column);
     visit("has_bias", has_bias);
     visit("accumulate", accumulate);
+    visit.optional(source);
     visit.optional(watch);
   }
   ScaleLayout scales() const { return {.block = block, .square = square}; }
@@ -83,6 +101,13 @@ struct QuantizeOperands {
   int db = -1;
   int tally = -1;
 };
+
+/// Whether a quantize task can have that op as its source.
+bool is_quantize_source(std::string_view op);
+/// What a quantize spec rounds; with a source it is no operand.
+OperandSpec quantized_value(const OpSpec& spec);
+/// The op that makes what a quantize spec rounds, which it writes last; nullopt without a source.
+std::optional<OpSpec> quantize_source(const OpSpec& spec);
 
 /// The factor of a product that a task with a tally rounds: "x", "w" or "dy".
 std::string_view watched_factor(const OpSpec& spec, Phase phase);

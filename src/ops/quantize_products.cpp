@@ -10,6 +10,7 @@
 
 #include "ops/attributes.h"
 #include "ops/blocks.h"
+#include "ops/fuse_copies.h"
 #include "ops/linear.h"
 #include "ops/operand_checker.h"
 #include "ops/quantize.h"
@@ -388,7 +389,11 @@ class ProductQuantizer {
 }  // namespace
 
 std::vector<ProductSite> quantize_products(StageGraph& graph, const Fp8Recipe& recipe) {
-  return ProductQuantizer(graph, recipe).run();
+  std::vector<ProductSite> sites = ProductQuantizer(graph, recipe).run();
+  if (recipe.fuses_copies) {
+    fuse_copies(graph);
+  }
+  return sites;
 }
 
 }  // namespace braid

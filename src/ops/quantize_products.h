@@ -20,6 +20,7 @@ struct Fp8Recipe {
   EmulatedSums sums = {};              ///< on the CPU
   bool watch = false;                  ///< count what the copies lose; see quantize_products
   bool gathers_copies = true;  ///< ranks gather FP8 copies, not the values; see quantize_products
+  bool fuses_copies = false;   ///< ops that make values make their copies; see fuse_copies.h
 
   /// One scale for a whole tensor, with the wider range of E5M2 for gradients.
   static Fp8Recipe tensor() { return {.block = 0, .gradient = DType::kF8E5M2}; }
@@ -67,7 +68,8 @@ struct ProductSite {
 /// named by site and factor, for example "layers.0.attention.qkv.dy".
 ///
 /// x and dy are quantised once each, in both directions, in front of their first use. So x itself
-/// is not kept for the backward, unless something else reads it there. A graph without backward
+/// is not kept for the backward, unless something else reads it there. With `fuses_copies`, those
+/// of an activation function's result are made in its node (fuse_copies.h). A graph without backward
 /// gets copies by rows only. Returns all products of layers, in forward order.
 std::vector<ProductSite> quantize_products(StageGraph& graph, const Fp8Recipe& recipe);
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
 
 #include "base/text.h"
 #include "plan/describe_layout.h"
@@ -98,33 +100,52 @@ std::string memory_line(const SimulatedRun& run) {
                      most.needed_bytes <= device ? needed : "does not fit: " + needed);
 }
 
-/// Equal lines of `fp8_lines`.
+/// Products of FP8 factors of one kind on the first rank, which a device computes in one way.
 struct Fp8Products {
+  std::string op;
+  std::string_view as;  ///< scaled_product_name
   int64_t count = 0;
-  int64_t ns = 0;
+  int64_t ns = 0;  ///< alone
 };
 
-/// What products of FP8 factors of the first rank are priced as.
-std::string fp8_lines(const SimulatedRun& run) {
+std::vector<Fp8Products> fp8_products(const SimulatedRun& run) {
   const Program& program = run.plan().ranks.front().programs[kTrainProgram];
   const DeviceSpec& device = run.model().cluster().device;
-  std::map<std::string, Fp8Products> lines;
+  std::map<std::pair<std::string, std::string_view>, Fp8Products> found;
   for (const Task& task : program.tasks) {
     const OpSpec& spec = program.spec(task);
     const FactorScales scales = scales_of_factors(spec);
     if (scales != FactorScales::kNone) {
-      Fp8Products& line =
-          lines[fmt::format("{} as {}", spec.op, scaled_product_name(device, scales))];
-      ++line.count;
-      line.ns += run.model().task_ns(spec);
+      const std::string_view as = scaled_product_name(device, scales);
+      Fp8Products& products = found[{spec.op, as}];
+      products.op = spec.op;
+      products.as = as;
+      ++products.count;
+      products.ns += run.model().task_ns(spec);
     }
   }
+  std::vector<Fp8Products> list;
+  for (const auto& [key, products] : found) {
+    list.push_back(products);
+  }
+  return list;
+}
+
+std::string fp8_lines(const SimulatedRun& run) {
   std::string text;
-  for (const auto& [name, line] : lines) {
-    text += fmt::format("fp8       {}: {} on rank 0 take {}\n", name, line.count,
-                        duration(static_cast<double>(line.ns)));
+  for (const Fp8Products& it : fp8_products(run)) {
+    text += fmt::format("fp8       {} as {}: {} on rank 0 take {}\n", it.op, it.as, it.count,
+                        duration(static_cast<double>(it.ns)));
   }
   return text;
+}
+
+Json fp8_json(const SimulatedRun& run) {
+  Json list = Json::array();
+  for (const Fp8Products& it : fp8_products(run)) {
+    list.push_back({{"op", it.op}, {"as", it.as}, {"tasks", it.count}, {"ns", it.ns}});
+  }
+  return list;
 }
 
 Json times_json(const SimulatedMeans& means) {
@@ -218,6 +239,9 @@ std::string simulation_json(const SimulatedRun& run, const std::optional<SkewedS
                {"busiest_rank", run.busiest().rank},
                {"device_bytes", run.model().cluster().device.memory_bytes},
                {"stages", stages_json(run)}};
+  if (run.spec().fp8) {
+    json["fp8"] = fp8_json(run);
+  }
   if (skewed) {
     json["skewed"] = {{"source", skewed->loads.source},
                       {"busiest_rank_load", skewed->loads.busiest},

@@ -99,7 +99,8 @@ LearningRateSpec learning_rate_of(const RunConfig& config) {
           .num_steps = config.train.steps};
 }
 
-std::optional<Fp8Recipe> fp8_recipe(const TrainConfig& train) {
+std::optional<Fp8Recipe> fp8_recipe(const RunConfig& config) {
+  const TrainConfig& train = config.train;
   std::optional<Fp8Recipe> recipe;
   switch (choice<Fp8Choice>(train.fp8)) {
     case Fp8Choice::kOff:
@@ -116,6 +117,7 @@ std::optional<Fp8Recipe> fp8_recipe(const TrainConfig& train) {
   recipe->keep = train.fp8_filter;
   recipe->sums.hopper_sums = choice<Fp8SumsChoice>(train.fp8_sums) == Fp8SumsChoice::kHopper;
   recipe->gathers_copies = train.fp8_gather;
+  recipe->fuses_copies = fuses_swiglu(config);
   recipe->watch = train.fp8_watch > 0;
   return recipe;
 }
@@ -157,7 +159,7 @@ RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
   run.mesh = Mesh(mesh_sizes(config, run.model));
   run.parallel = parallel_options(config, run.model, run.mesh);
   run.dtype = choice<DType>(config.train.dtype);
-  run.fp8 = fp8_recipe(config.train);
+  run.fp8 = fp8_recipe(config);
   run.router_losses = router_losses(config, run.model);
   run.watch_experts = run.model.layers.has(kMoeBlock) && config.moe.watch > 0;
   const auto on_overflow = choice<OverflowChoice>(config.moe.on_overflow);

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "support/cuda_operand_bytes.h"
+#include "support/quantize_cases.h"
 
 namespace braid {
 namespace {
@@ -22,7 +23,7 @@ struct Form {
 constexpr Form kForms[] = {{0, false}, {32, false}, {128, false}, {128, true}};
 
 std::string name_of(const OpSpec& spec) {
-  const Shape& x = spec.operands[0].shape;
+  const Shape x = quantized_value(spec).shape;
   const auto attributes = attributes_of<QuantizeAttributes>(spec);
   return fmt::format("{} {} x {} block {}{}{}{}{}", spec.op, x[0], x[1], attributes.block,
                      attributes.square ? " square" : "", attributes.row ? " row" : "",
@@ -32,25 +33,8 @@ std::string name_of(const OpSpec& spec) {
 
 OpSpec quantize_spec(int64_t rows, int64_t columns, const QuantizeAttributes& attributes,
                      DType row_format = DType::kF8E4M3, DType column_format = DType::kF8E4M3) {
-  OpSpec spec{"quantize", to_attributes(attributes), {read(DType::kBF16, {rows, columns})}};
-  const ScaleLayout scales = attributes.scales();
-  const auto add_copy = [&](DType format, const Shape& shape) {
-    spec.operands.push_back(write(format, shape));
-    spec.operands.push_back(write(scales.dtype(), scales.shape(shape)));
-  };
-  if (attributes.row) {
-    add_copy(row_format, {rows, columns});
-  }
-  if (attributes.column) {
-    add_copy(column_format, {columns, rows});
-  }
-  if (attributes.has_bias) {
-    spec.operands.push_back(gradient(attributes.accumulate, DType::kF32, {columns}));
-  }
-  if (attributes.watch.watch) {
-    spec.operands.push_back(tally_spec(Fp8Tally::kSize));
-  }
-  return spec;
+  return quantize_spec(attributes, {read(DType::kBF16, {rows, columns})}, {rows, columns},
+                       row_format, column_format);
 }
 
 std::vector<std::byte> bytes_of(const std::vector<uint16_t>& bits) {
@@ -259,6 +243,87 @@ TEST_F(QuantizeCudaTest, SumsOfColumnsAreThoseOfX) {
           expect_close(to_doubles(DType::kF32, run_on_cuda(spec, operands, context()).back()),
                        expected, sum_tolerance(DType::kF32, static_cast<double>(rows + 1)),
                        name_of(spec));
+        }
+      }
+    }
+  }
+}
+
+/// All operands of the copies of the stored result of the fused spec's source, on the device.
+OperandBytes run_unfused(const OpSpec& fused, const OperandBytes& operands, CudaContext& context) {
+  const OpSpec source = *quantize_source(fused);
+  const size_t num_inputs = source.operands.size() - 1;
+  OperandBytes inputs(operands.begin(), operands.begin() + static_cast<ptrdiff_t>(num_inputs));
+  inputs.push_back(poisoned_bytes(source.operands.back()));
+  OpSpec copies = fused;
+  auto attributes = attributes_of<QuantizeAttributes>(fused);
+  attributes.source = {};
+  copies.attributes = to_attributes(attributes);
+  copies.operands.erase(copies.operands.begin(),
+                        copies.operands.begin() + static_cast<ptrdiff_t>(num_inputs));
+  copies.operands.insert(copies.operands.begin(), read(DType::kBF16, source.operands.back().shape));
+  OperandBytes stored = {run_on_cuda(source, inputs, context).back()};
+  stored.insert(stored.end(), operands.begin() + static_cast<ptrdiff_t>(num_inputs),
+                operands.end());
+  return run_on_cuda(copies, stored, context);
+}
+
+/// Inputs of ordinary sizes, some with an infinity or a NaN.
+OperandBytes source_operands(const OpSpec& spec, uint64_t seed) {
+  const size_t num_inputs = quantize_source(spec)->operands.size() - 1;
+  OperandBytes operands;
+  TestRandom random(seed);
+  for (size_t i = 0; i < spec.operands.size(); ++i) {
+    if (i >= num_inputs) {
+      operands.push_back(poisoned_bytes(spec.operands[i]));
+      if (reads(spec.operands[i].access)) {
+        std::fill(operands[i].begin(), operands[i].end(), std::byte{0});
+      }
+      continue;
+    }
+    std::vector<uint16_t> bits;
+    for (int64_t e = 0; e < spec.operands[i].shape.num_elems(); ++e) {
+      bits.push_back(BFloat16(static_cast<float>(random.uniform(-6, 6))).bits);
+    }
+    if (seed % 3 == 0) {
+      bits[bits.size() / 3] = i == 0 ? 0x7F80 : 0x7FC0;
+    }
+    operands.push_back(bytes_of(bits));
+  }
+  return operands;
+}
+
+// The device's own rounding of the source: its exponential is not the CPU's.
+TEST_F(QuantizeCudaTest, CopiesOfASourceHaveTheBitsOfItsStoredResult) {
+  uint64_t seed = 1;
+  for (const std::string& of : kQuantizeSources) {
+    for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 2},
+                                        {33, 30},
+                                        {129, 130},
+                                        {16, 16},
+                                        {272, 264},
+                                        {256, 384}}) {
+      for (const int64_t block : {0, 32, 128}) {
+        for (const bool is_full : {false, true}) {
+          const QuantizeAttributes attributes{.block = block,
+                                              .row = is_full || columns != 264,
+                                              .column = is_full,
+                                              .has_bias = is_full && rows > 100,
+                                              .source = {of},
+                                              .watch = {is_full && rows != 129}};
+          if (!attributes.row && !attributes.column) {
+            continue;
+          }
+          const OpSpec spec = quantize_of_source(attributes, DType::kBF16, rows, columns);
+          const OperandBytes operands = source_operands(spec, seed++);
+          const size_t num_inputs = quantize_source(spec)->operands.size() - 1;
+          const OperandBytes fused = run_on_cuda(spec, operands, context());
+          const OperandBytes expected = run_unfused(spec, operands, context());
+          for (size_t i = 1; i < expected.size(); ++i) {
+            EXPECT_TRUE(fused[i + num_inputs - 1] == expected[i])
+                << of << " " << rows << " x " << columns << " block " << block << " operand " << i;
+          }
+          EXPECT_TRUE(run_on_cuda(spec, operands, context()) == fused) << of << ": other bits";
         }
       }
     }

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "base/float8.h"
-#include "support/kernel_harness.h"
+#include "support/quantize_cases.h"
 
 namespace braid {
 namespace {
@@ -196,6 +196,60 @@ TEST(Quantize, SumsColumnsForTheBias) {
     kernel.run(2);
     expect_close(kernel.values(5), expected, {.absolute = 1e-5, .relative = 1e-5});
   }
+}
+
+/// Runs the source, and then the copies of its stored result; expects the bits of `fused`, which
+/// has run.
+void expect_copies_of_stored(const KernelCase& fused, QuantizeAttributes attributes) {
+  KernelCase source(*quantize_source(fused.spec()));
+  const size_t num_inputs = source.spec().operands.size() - 1;
+  for (size_t i = 0; i < num_inputs; ++i) {
+    source.set(i, fused.values(i));
+  }
+  source.run();
+  const OperandSpec& result = source.spec().operands.back();
+  attributes.source = {};
+  KernelCase copies(quantize_spec(attributes, {read(result.dtype, result.shape)}, result.shape));
+  copies.set(0, source.values(num_inputs));
+  if (attributes.has_bias) {
+    copies.set_all(5, 0.25);
+  }
+  copies.run();
+  for (size_t i = 1; i < copies.spec().operands.size(); ++i) {
+    EXPECT_TRUE(copies.bytes(i) == fused.bytes(i + num_inputs - 1))
+        << quantize_source(fused.spec())->op << " operand " << i;
+  }
+}
+
+TEST(Quantize, OfTheResultOfAnOpAsOfTheStoredOne) {
+  for (const std::string& of : kQuantizeSources) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      for (const int64_t block : {0, 32, 128}) {
+        const QuantizeAttributes attributes{
+            .block = block, .has_bias = block == 128, .source = {of}};
+        KernelCase fused(quantize_of_source(attributes, dtype, 130, 262));
+        const size_t num_inputs = quantize_source(fused.spec())->operands.size() - 1;
+        for (size_t i = 0; i < num_inputs; ++i) {
+          fused.set(i, uneven_values(fused.num_elems(i), 11 + i));
+        }
+        if (attributes.has_bias) {
+          fused.set_all(num_inputs + 4, 0.25);
+        }
+        fused.run(2);
+        expect_copies_of_stored(fused, attributes);
+      }
+    }
+  }
+}
+
+TEST(Quantize, RefusesAnOpThatItCannotDo) {
+  OpSpec spec = quantize_of_source({.source = {"gelu"}}, DType::kBF16, 16, 16);
+  spec.attributes = to_attributes(QuantizeAttributes{.source = {"rmsnorm"}});
+  EXPECT_THROW(check_spec(spec), InternalError);
+  // An input of another width than the source needs.
+  spec = quantize_of_source({.source = {"swiglu_backward"}}, DType::kBF16, 16, 16);
+  spec.operands[1] = read(DType::kBF16, {16, 16});
+  EXPECT_THROW(check_spec(spec), InternalError);
 }
 
 }  // namespace

@@ -128,6 +128,7 @@ class DeclaredForms {
     add_linear_swiglu();
     if (data_ != DType::kF64) {
       add_quantize();
+      add_quantize_of_sources();
       add_parts();
     }
     if (data_ == DType::kF32 || data_ == DType::kBF16) {
@@ -168,6 +169,22 @@ class DeclaredForms {
         add_tally(attributes.watch, form);
         add(std::move(form));
       }
+    }
+  }
+
+  /// Copies of the results of ops, here of one and of two inputs.
+  void add_quantize_of_sources() {
+    const Shape x{kRows, kWidth};
+    for (const auto& [of, names] :
+         {std::pair<std::string, std::vector<std::string>>{"gelu", {"input"}},
+          {"gelu_backward", {"input", "dy"}}}) {
+      const QuantizeAttributes attributes{.column = false, .source = {of}};
+      DeclaredForm form{{"quantize", to_attributes(attributes), {}}, names};
+      form.spec.operands.assign(names.size(), read(data_, x));
+      form.spec.operands.push_back(write(DType::kF8E4M3, x));
+      form.spec.operands.push_back(write(DType::kF32, attributes.scales().shape(x)));
+      form.names.insert(form.names.end(), {"row", "row_scales"});
+      add(std::move(form));
     }
   }
 

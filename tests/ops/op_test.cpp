@@ -164,6 +164,9 @@ TEST(DeclaredForm, WithoutAnAttributeIsRefusedByName) {
       OpSpec spec = form.spec;
       spec.attributes.erase(spec.attributes.begin() + static_cast<ptrdiff_t>(i));
       const std::string& name = form.spec.attributes[i].name;
+      if (name == "of") {
+        continue;  // without it a quantize task has the operand x
+      }
       expect_refused(spec, name == kTallyAttribute  // without it there is no such operand
                                ? "operands"
                                : "needs the attribute " + name);
@@ -194,7 +197,9 @@ TEST(DeclaredForm, WithAnUnknownAttributeIsRefused) {
 TEST(DeclaredForm, WithAnAttributeOfAnotherTypeIsRefusedByName) {
   for (const DeclaredForm& form : all_declared_forms()) {
     for (const Attribute& attribute : form.spec.attributes) {
-      expect_refused(with_attribute(form.spec, attribute.name, std::string("text")),
+      const bool is_text = std::holds_alternative<std::string>(attribute.value);
+      const AttributeValue other = is_text ? AttributeValue(int64_t{3}) : std::string("text");
+      expect_refused(with_attribute(form.spec, attribute.name, other),
                      "attribute " + attribute.name + " has the wrong type");
     }
   }

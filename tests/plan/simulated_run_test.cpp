@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 
@@ -130,15 +131,19 @@ TEST(SimulatedRun, MemoryThatNoDeviceHasIsNamed) {
               HasSubstr("memory    does not fit: "));
 }
 
+RunConfig fp8_run(const char* recipe) {
+  RunConfig config = small_planned_run();
+  config.model = {.preset = "llama-1b"};
+  config.train.sequence = 128;
+  config.train.dtype = "bfloat16";
+  config.train.fp8 = recipe;
+  return valid(config);
+}
+
 TEST(SimulatedRun, SaysWhatFp8ProductsArePricedAs) {
   const auto described = [](const char* recipe, const char* cluster) {
-    RunConfig config = small_planned_run();
-    config.model = {.preset = "llama-1b"};
-    config.train.sequence = 128;
-    config.train.dtype = "bfloat16";
-    config.train.fp8 = recipe;
     const auto model = make_analytic_model(parse_cluster(cluster));
-    return describe_simulation(SimulatedRun(resolve_run(valid(config), 0), *model));
+    return describe_simulation(SimulatedRun(resolve_run(fp8_run(recipe), 0), *model));
   };
   EXPECT_THAT(described("mxfp8", "b200"), HasSubstr("fp8       scaled_linear as MXFP8: "));
   EXPECT_THAT(described("block", "b200"),
@@ -146,6 +151,21 @@ TEST(SimulatedRun, SaysWhatFp8ProductsArePricedAs) {
   EXPECT_THAT(described("mxfp8", "h200"),
               HasSubstr("scaled_linear_dgrad as bf16, after conversion of both factors: "));
   EXPECT_THAT(described("off", "b200"), testing::Not(HasSubstr("fp8 ")));
+}
+
+TEST(SimulatedRun, SaysTheSameOfFp8ProductsInJson) {
+  const auto json = [](const char* recipe) {
+    const auto model = make_analytic_model(parse_cluster("b200"));
+    return nlohmann::json::parse(
+        simulation_json(SimulatedRun(resolve_run(fp8_run(recipe), 0), *model)));
+  };
+  const nlohmann::json list = json("mxfp8")["fp8"];
+  ASSERT_EQ(list.size(), 3u);
+  EXPECT_EQ(list[0]["op"], "scaled_linear");
+  EXPECT_EQ(list[0]["as"], "MXFP8");
+  EXPECT_GT(list[0]["tasks"], 0);
+  EXPECT_GT(list[0]["ns"], 0);
+  EXPECT_FALSE(json("off").contains("fp8"));
 }
 
 TEST(ScaledToRanks, KeepsMicrobatchesAndModelDimensions) {

@@ -165,6 +165,34 @@ int64_t num_gathers_of(const RunConfig& config, const std::function<bool(DType)>
   });
 }
 
+/// Tasks of that op in the step of rank 0.
+int64_t num_tasks_of(const RunConfig& config, const std::string& op) {
+  RunConfig checked = resolved(config);
+  const RunPlan plan = plan_run(resolve_run(checked, 50));
+  const Program& program = plan.ranks[0].programs[0];
+  return std::ranges::count_if(program.tasks,
+                               [&](const Task& task) { return program.spec(task).op == op; });
+}
+
+// GPT-2 has biases, whose gradients are sums of what is quantised.
+TEST(Fp8, CopiesOfActivationFunctionsInOneTaskChangeNoBit) {
+  for (const auto& [recipe, family] :
+       {std::tuple{"tensor", "llama"}, std::tuple{"block", "gpt2"}, std::tuple{"mxfp8", "llama"}}) {
+    RunConfig config = fp8_config(recipe);
+    config.model.family = family;
+    config.train.dtype = "bfloat16";
+    config.runtime.fuse_swiglu = "off";
+    const std::string op = config.model.family == "gpt2" ? "gelu" : "swiglu";
+    EXPECT_GT(num_tasks_of(config, op), 0);
+    EXPECT_GT(num_tasks_of(config, op + "_backward"), 0);
+    const Outcome apart = run(config, 2);
+    config.runtime.fuse_swiglu = "on";
+    EXPECT_EQ(num_tasks_of(config, op), 0);
+    EXPECT_EQ(num_tasks_of(config, op + "_backward"), 0);
+    expect_same_bits(apart, run(config, 2));
+  }
+}
+
 // Each rank quantises its own tokens; all have the bits of quantising what they gather.
 TEST(Fp8, GathersOfCopiesChangeNoBit) {
   for (const auto& [ranks, recipe, family] :

@@ -134,7 +134,7 @@ size_t squared_norm_bytes(const OpSpec& spec) {
 
 size_t quantize_bytes(const OpSpec& spec) {
   const auto attributes = attributes_of<QuantizeAttributes>(spec);
-  const Shape& x = spec.operands[0].shape;
+  const Shape x = quantized_value(spec).shape;
   return QuantizeScratch(x[0], x[1], attributes.block, attributes.has_bias).bytes;
 }
 

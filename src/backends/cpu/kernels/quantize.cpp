@@ -1,5 +1,8 @@
 #include "ops/quantize.h"
 
+#include <array>
+#include <optional>
+
 #include "backends/cpu/kernels/column_sums.h"
 #include "backends/cpu/kernels/factories.h"
 #include "backends/cpu/kernels/fp8_tally.h"
@@ -124,9 +127,8 @@ void write_copy(WorkerPool& workers, const Copy& copy, const T* x, Element* to, 
 }
 
 template <class T>
-void write_copy(const KernelArgs& args, const Copy& copy, int at, int tally_at) {
+void write_copy(const KernelArgs& args, const T* x, const Copy& copy, int at, int tally_at) {
   const auto operand = static_cast<size_t>(at);
-  const T* const x = args.data<const T>(0);
   auto* const scales = args.data<std::byte>(operand + 1);
   auto* const tally = tally_at < 0 ? nullptr : args.data<int64_t>(static_cast<size_t>(tally_at));
   if (copy.format == DType::kF8E5M2) {
@@ -136,12 +138,52 @@ void write_copy(const KernelArgs& args, const Copy& copy, int at, int tally_at) 
   }
 }
 
+/// Makes x in scratch, if it is the result of another op.
 template <class T>
-CpuKernel quantize_kernel(const OpSpec& spec) {
+class Source {
+ public:
+  Source(const OpSpec& spec, int num_workers)
+      : bytes_(align_scratch(static_cast<size_t>(quantized_value(spec).shape.num_elems()) *
+                             sizeof(T))) {
+    if (const std::optional<OpSpec> source = quantize_source(spec)) {
+      kernel_ = make_cpu_kernel(*source, num_workers);
+      num_inputs_ = source->operands.size() - 1;
+    }
+  }
+
+  size_t scratch_bytes() const {
+    return num_inputs_ == 0 ? 0 : bytes_ + align_scratch(kernel_.scratch_bytes);
+  }
+
+  /// x, which may lie at the beginning of scratch.
+  const T* operator()(const KernelArgs& args) const {
+    if (num_inputs_ == 0) {
+      return args.data<const T>(0);
+    }
+    std::byte* const x = args.scratch.data();
+    std::array<std::byte*, kMostInputs + 1> operands{};
+    std::copy_n(args.operands.begin(), num_inputs_, operands.begin());
+    operands[num_inputs_] = x;
+    kernel_.run({{operands.data(), num_inputs_ + 1}, args.scratch.subspan(bytes_), args.workers});
+    return reinterpret_cast<const T*>(x);
+  }
+
+ private:
+  static constexpr size_t kMostInputs = 2;
+
+  CpuKernel kernel_;
+  size_t num_inputs_ = 0;
+  size_t bytes_;  // of x
+};
+
+template <class T>
+CpuKernel quantize_kernel(const OpSpec& spec, int num_workers) {
   const auto attributes = attributes_of<QuantizeAttributes>(spec);
   const QuantizeOperands at(attributes);
-  const int64_t rows = spec.operands[0].shape[0];
-  const int64_t columns = spec.operands[0].shape[1];
+  const Source<T> source(spec, num_workers);
+  const Shape shape = quantized_value(spec).shape;
+  const int64_t rows = shape[0];
+  const int64_t columns = shape[1];
   const auto format = [&](int operand) {
     return operand < 0 ? DType::kF8E4M3 : spec.operands[static_cast<size_t>(operand)].dtype;
   };
@@ -157,28 +199,31 @@ CpuKernel quantize_kernel(const OpSpec& spec) {
                     .depth_stride = columns,
                     .scales = attributes.scales(),
                     .format = format(at.column)};
+  const size_t sums_bytes = attributes.has_bias ? partial_sums_bytes<float>(rows, columns) : 0;
   return {.run =
               [=](const KernelArgs& args) {
+                const T* const x = source(args);
                 if (attributes.row) {
-                  write_copy<T>(args, row, at.row, at.tally);
+                  write_copy<T>(args, x, row, at.row, at.tally);
                 }
                 if (attributes.column) {
-                  write_copy<T>(args, column, at.column, at.tally);
+                  write_copy<T>(args, x, column, at.column, at.tally);
                 }
                 if (attributes.has_bias) {
-                  column_sums(args.workers, args.data<const T>(0), rows, columns,
-                              attributes.accumulate, reinterpret_cast<float*>(args.scratch.data()),
+                  std::byte* const sums = args.scratch.data() + source.scratch_bytes();
+                  column_sums(args.workers, x, rows, columns, attributes.accumulate,
+                              reinterpret_cast<float*>(sums),
                               args.data<float>(static_cast<size_t>(at.db)));
                 }
               },
-          .scratch_bytes = attributes.has_bias ? partial_sums_bytes<float>(rows, columns) : 0};
+          .scratch_bytes = source.scratch_bytes() + sums_bytes};
 }
 
 }  // namespace
 
-CpuKernel make_quantize(const OpSpec& spec, int /*num_workers*/) {
-  return spec.operands[0].dtype == DType::kF32 ? quantize_kernel<float>(spec)
-                                               : quantize_kernel<BFloat16>(spec);
+CpuKernel make_quantize(const OpSpec& spec, int num_workers) {
+  return spec.operands[0].dtype == DType::kF32 ? quantize_kernel<float>(spec, num_workers)
+                                               : quantize_kernel<BFloat16>(spec, num_workers);
 }
 
 }  // namespace braid

@@ -1,47 +1,12 @@
 #include "ops/activation.h"
 
+#include "backends/cuda/kernels/activation.cuh"
 #include "backends/cuda/kernels/elementwise_map.cuh"
 #include "backends/cuda/kernels/factories.h"
-#include "backends/cuda/kernels/swiglu.cuh"
 
 // All of them are maps over elements, or over pairs of gate and up; rows do not matter.
 namespace braid {
 namespace {
-
-// gelu with the tanh approximation is x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3): the same
-// function as 0.5 x (1 + tanh(u)) without its cancellation for negative x.
-constexpr float kTwoSqrtTwoOverPi = 1.5957691216057308f;
-constexpr float kCubic = 0.044715f;
-
-template <class T>
-struct Gelu {
-  __device__ float operator()(float x) const {
-    return x * sigmoid<T>(kTwoSqrtTwoOverPi * (x + kCubic * x * x * x));
-  }
-};
-
-template <class T>
-struct GeluBackward {
-  __device__ float operator()(float x, float dy) const {
-    const float s = sigmoid<T>(kTwoSqrtTwoOverPi * (x + kCubic * x * x * x));
-    return dy * (s + x * s * (1.0f - s) * kTwoSqrtTwoOverPi * (1.0f + 3.0f * kCubic * x * x));
-  }
-};
-
-/// max(x, 0), written so that NaN is preserved.
-__device__ float positive_part(float x) {
-  return x < 0.0f ? 0.0f : x;
-}
-
-template <class T>
-struct Relu2 {
-  __device__ float operator()(float x) const { return positive_part(x) * positive_part(x); }
-};
-
-template <class T>
-struct Relu2Backward {
-  __device__ float operator()(float x, float dy) const { return dy * 2.0f * positive_part(x); }
-};
 
 template <template <class> class Function>
 CudaKernel make_map(const OpSpec& spec) {

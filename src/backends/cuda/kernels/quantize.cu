@@ -2,7 +2,12 @@
 // infinity and NaN above all numbers; so they are exact in any order.
 #include "ops/quantize.h"
 
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+
 #include "backends/cuda/cuda_error.h"
+#include "backends/cuda/kernels/activation.cuh"
 #include "backends/cuda/kernels/column_sums.cuh"
 #include "backends/cuda/kernels/factories.h"
 #include "backends/cuda/kernels/launch.h"
@@ -19,32 +24,32 @@ using namespace quantize_tile;
 constexpr int kMagnitudeThreads = 512;  // two blocks of 64 registers per thread on a multiprocessor
 
 /// magnitudes[block]: the largest among elements that depend on the block's number.
-template <bool kAligned>
+template <bool kAligned, class Source>
 __global__ void __launch_bounds__(kMagnitudeThreads)
-    magnitudes_kernel(const Bf16* __restrict__ x, int64_t elems, uint32_t* magnitudes) {
-  constexpr int kLoads = 8;  // in flight
+    magnitudes_kernel(Source source, int64_t elems, uint32_t* magnitudes) {
+  constexpr int kLoads = Source::kLoadsInFlight;
   __shared__ uint32_t maxima[kMagnitudeThreads / 32];
   const int64_t first = int64_t{blockIdx.x} * kMagnitudeThreads + threadIdx.x;
   const int64_t step = int64_t{gridDim.x} * kMagnitudeThreads;
-  const int64_t vectors = kAligned ? elems / kVector : 0;
+  const int64_t chunks = (elems + kVector - 1) / kVector;
   uint32_t most = 0;
-  for (int64_t i = first; i < vectors; i += kLoads * step) {
-    uint4 pairs[kLoads];
+  for (int64_t i = first; i < chunks; i += kLoads * step) {
+    typename Source::Inputs inputs[kLoads];
 #pragma unroll
     for (int load = 0; load < kLoads; ++load) {
-      const int64_t at = i + load * step;
-      pairs[load] = at < vectors ? reinterpret_cast<const uint4*>(x)[at] : uint4{};
+      const int64_t at = (i + load * step) * kVector;
+      if (at < elems) {
+        inputs[load] = source.template load<kAligned>(at, elems - at);
+      }
     }
 #pragma unroll
-    for (const uint4& four : pairs) {
-      most = larger_of_pairs(
-          larger_of_pairs(most, magnitudes_of(four.x)),
-          larger_of_pairs(larger_of_pairs(magnitudes_of(four.y), magnitudes_of(four.z)),
-                          magnitudes_of(four.w)));
+    for (int load = 0; load < kLoads; ++load) {
+      const int64_t at = (i + load * step) * kVector;
+      if (at < elems) {
+        most = larger_of_pairs(
+            most, max_of_chunk(first_elems<kAligned>(source.result(inputs[load]), elems - at)));
+      }
     }
-  }
-  for (int64_t i = vectors * kVector + first; i < elems; i += step) {
-    most = larger_of_pairs(most, magnitudes_of(__bfloat16_as_ushort(x[i])));
   }
   const uint32_t total = block_max(larger_bits(most), maxima);
   if (threadIdx.x == 0) {
@@ -52,48 +57,91 @@ __global__ void __launch_bounds__(kMagnitudeThreads)
   }
 }
 
-template <bool kAligned>
-void find_magnitudes(const Bf16* x, int64_t elems, uint32_t* magnitudes, cudaStream_t stream) {
+template <bool kAligned, class Source>
+void find_magnitudes(const Source& source, int64_t elems, uint32_t* magnitudes,
+                     cudaStream_t stream) {
   magnitudes_kernel<kAligned>
-      <<<grid_of(kQuantizeMagnitudes), kMagnitudeThreads, 0, stream>>>(x, elems, magnitudes);
+      <<<grid_of(kQuantizeMagnitudes), kMagnitudeThreads, 0, stream>>>(source, elems, magnitudes);
   BRAID_CUDA_CHECK(cudaGetLastError());
 }
 
-template <Blocks kBlocks, bool kAligned>
-void launch_blocks(const QuantizeArgs& args, cudaStream_t stream) {
+template <Blocks kBlocks, bool kAligned, class Source>
+void launch_blocks(const Source& source, const QuantizeArgs& args, cudaStream_t stream) {
   const unsigned tiles = grid_of(ceil_div(args.rows, kTile) * ceil_div(args.columns, kTile));
-  const auto kernel = args.tally == nullptr ? quantize_kernel<kBlocks, kAligned, false>
-                                            : quantize_kernel<kBlocks, kAligned, true>;
-  kernel<<<tiles, kThreads, 0, stream>>>(args);
+  const auto kernel = args.tally == nullptr ? quantize_kernel<kBlocks, kAligned, false, Source>
+                                            : quantize_kernel<kBlocks, kAligned, true, Source>;
+  kernel<<<tiles, kThreads, 0, stream>>>(source, args);
   BRAID_CUDA_CHECK(cudaGetLastError());
 }
 
 /// Whole vectors everywhere: of rows of x and the row copy, and of rows of the column copy.
 bool has_whole_vectors(const QuantizeArgs& args) {
   return args.columns % kVector == 0 && args.rows % kColumnRows == 0 &&
-         all_aligned(16, {args.x, args.row.data, args.column.data});
+         all_aligned(16, {args.row.data, args.column.data});
 }
 
-template <Blocks kBlocks>
-void launch(QuantizeArgs args, uint32_t* magnitudes, cudaStream_t stream) {
-  const bool is_aligned = has_whole_vectors(args);
+template <Blocks kBlocks, class Source>
+void launch(const Source& source, QuantizeArgs args, uint32_t* magnitudes, cudaStream_t stream) {
+  const bool is_aligned = source.is_aligned() && has_whole_vectors(args);
   if constexpr (kBlocks == Blocks::kAll) {
-    const auto find = is_aligned ? find_magnitudes<true> : find_magnitudes<false>;
-    find(args.x, args.rows * args.columns, magnitudes, stream);
+    const auto find = is_aligned ? find_magnitudes<true, Source> : find_magnitudes<false, Source>;
+    find(source, args.rows * args.columns, magnitudes, stream);
     args.magnitudes = magnitudes;
   }
-  (is_aligned ? launch_blocks<kBlocks, true> : launch_blocks<kBlocks, false>)(args, stream);
+  const auto blocks =
+      is_aligned ? launch_blocks<kBlocks, true, Source> : launch_blocks<kBlocks, false, Source>;
+  blocks(source, args, stream);
 }
 
-using Launch = void (*)(QuantizeArgs, uint32_t*, cudaStream_t);
+/// Launches the kernels of one form of copies of a source, whose inputs are the first operands.
+using Launch = void (*)(const CudaKernelArgs&, const QuantizeArgs&);
 
-Launch launch_for(const QuantizeAttributes& attributes) {
-  if (attributes.square) {
-    return launch<Blocks::kSquares>;
+template <Blocks kBlocks, class Source>
+void launch_source(const CudaKernelArgs& args, const QuantizeArgs& quantize) {
+  Source source;
+  source.a = reinterpret_cast<decltype(source.a)>(args.operands[0]);
+  if constexpr (Source::kIsBinary) {
+    source.b = reinterpret_cast<decltype(source.b)>(args.operands[1]);
   }
-  return attributes.block == 0    ? launch<Blocks::kAll>
-         : attributes.block == 32 ? launch<Blocks::kRuns32>
-                                  : launch<Blocks::kRuns128>;
+  launch<kBlocks>(source, quantize, reinterpret_cast<uint32_t*>(args.scratch), args.stream);
+}
+
+template <class Source>
+Launch launch_for(const OpSpec& spec, const QuantizeAttributes& attributes) {
+  if (attributes.square) {
+    check(Source::kIsStored, "op {}: no CUDA kernel for squares of {}", spec.op,
+          attributes.source.of);
+    return launch_source<Blocks::kSquares, StoredSource>;
+  }
+  return attributes.block == 0    ? launch_source<Blocks::kAll, Source>
+         : attributes.block == 32 ? launch_source<Blocks::kRuns32, Source>
+                                  : launch_source<Blocks::kRuns128, Source>;
+}
+
+using BfGateUp = GateUp<Bf16>;
+
+struct SourceEntry {
+  std::string_view op;
+  Launch (*launch)(const OpSpec&, const QuantizeAttributes&);
+};
+
+constexpr SourceEntry kSources[] = {
+    {"", launch_for<StoredSource>},
+    {"swiglu", launch_for<MapSource<false, Swiglu<Bf16>, BfGateUp, Bf16>>},
+    {"swiglu_backward",
+     launch_for<MapSource<true, SwigluBackward<Bf16>, BfGateUp, BfGateUp, Bf16>>},
+    {"gelu", launch_for<MapSource<false, Gelu<Bf16>, Bf16, Bf16>>},
+    {"gelu_backward", launch_for<MapSource<true, GeluBackward<Bf16>, Bf16, Bf16>>},
+    {"relu2", launch_for<MapSource<false, Relu2<Bf16>, Bf16, Bf16>>},
+    {"relu2_backward", launch_for<MapSource<true, Relu2Backward<Bf16>, Bf16, Bf16>>},
+};
+
+Launch find_launch(const OpSpec& spec) {
+  const auto attributes = attributes_of<QuantizeAttributes>(spec);
+  const auto* const found = std::ranges::find(kSources, attributes.source.of, &SourceEntry::op);
+  check(found != std::end(kSources), "op {}: no CUDA kernel with {}", spec.op,
+        attributes.source.of);
+  return found->launch(spec, attributes);
 }
 
 CopyArgs copy_args(const CudaKernelArgs& args, int at, DType format) {
@@ -121,20 +169,18 @@ CudaKernel make_cuda_quantize(const OpSpec& spec, CudaContext& /*context*/) {
   check(x.dtype == DType::kBF16, "op {}: no CUDA kernel for {}", spec.op, dtype_name(x.dtype));
   const auto attributes = attributes_of<QuantizeAttributes>(spec);
   const QuantizeOperands at(attributes);
-  const QuantizeScratch scratch(x.shape[0], x.shape[1], attributes.block, attributes.has_bias);
+  const Shape shape = quantized_value(spec).shape;
+  const QuantizeScratch scratch(shape[0], shape[1], attributes.block, attributes.has_bias);
   return {.launch =
-              [=, shape = x.shape, row_format = format_of(spec, at.row),
-               column_format = format_of(spec, at.column),
-               launch = launch_for(attributes)](const CudaKernelArgs& args) {
+              [=, row_format = format_of(spec, at.row), column_format = format_of(spec, at.column),
+               launch = find_launch(spec)](const CudaKernelArgs& args) {
                 float* const sums = reinterpret_cast<float*>(args.scratch + scratch.sums_at);
-                launch({.x = args.data<const Bf16>(0),
-                        .rows = shape[0],
-                        .columns = shape[1],
-                        .row = copy_args(args, at.row, row_format),
-                        .column = copy_args(args, at.column, column_format),
-                        .sums = attributes.has_bias ? sums : nullptr,
-                        .tally = tally_of(args, at.tally)},
-                       reinterpret_cast<uint32_t*>(args.scratch), args.stream);
+                launch(args, {.rows = shape[0],
+                              .columns = shape[1],
+                              .row = copy_args(args, at.row, row_format),
+                              .column = copy_args(args, at.column, column_format),
+                              .sums = attributes.has_bias ? sums : nullptr,
+                              .tally = tally_of(args, at.tally)});
                 if (attributes.has_bias) {
                   launch_column_sums({.partials = sums,
                                       .sums = args.data<float>(static_cast<size_t>(at.db)),

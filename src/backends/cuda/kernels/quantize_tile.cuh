@@ -6,21 +6,24 @@
 
 #include "backends/cuda/kernels/device_vector.cuh"
 #include "backends/cuda/kernels/fp8_tally.cuh"
+#include "backends/cuda/kernels/ptx.cuh"
+#include "backends/cuda/kernels/quantize_sources.cuh"
 #include "backends/cuda/kernels/scratch_sizes.h"
 #include "base/float8.h"
 
 // A block of threads owns a tile of 128 x 128 elements: all blocks of either direction that touch
-// it are complete in it, so x is read once for both copies. Each thread loads 16 bytes of eight
-// rows; the largest magnitudes of rows come from shuffles. The tile goes through shared memory for
-// the transposed copy: chunks of 16 bytes have the index of their 16 rows XORed into their place,
-// so that reads along a column have no bank conflicts.
+// it are complete in it, so x is read, or made by its source, once for both copies. The tile lies
+// in shared memory, so that few registers are needed and many tiles are under way on a
+// multiprocessor: while some wait for their elements, others convert. Each thread brings, and later
+// rounds for the copy by rows, 16 bytes of eight rows; the largest magnitudes of rows come from
+// shuffles. Chunks of 16 bytes have the index of their 16 rows XORed into their place, so that
+// reads along a column have no bank conflicts.
 namespace braid::quantize_tile {
 
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 inline constexpr int kTile = static_cast<int>(kQuantizeTile);
 inline constexpr int kThreads = 256;
 inline constexpr int kWarps = kThreads / 32;
-inline constexpr int kVector = 8;                    // bf16 elements of a 16-byte chunk
 inline constexpr int kChunks = kTile / kVector;      // of a row
 inline constexpr int kRowStep = kThreads / kChunks;  // rows that are loaded at once
 inline constexpr int kRowsPerThread = kTile / kRowStep;
@@ -38,8 +41,7 @@ struct CopyArgs {
 };
 
 struct QuantizeArgs {
-  const Bf16* x = nullptr;  // [rows, columns]
-  int64_t rows = 0;
+  int64_t rows = 0;  // of x
   int64_t columns = 0;
   CopyArgs row;                          // [rows, columns]
   CopyArgs column;                       // [columns, rows]
@@ -155,29 +157,6 @@ struct TilePlace {
   int64_t num_columns = 0;
 };
 
-/// The part of the tile that a thread loads: chunk threadIdx.x % kChunks of rows at a distance of
-/// kRowStep, and zeros outside of x.
-struct Loaded {
-  uint32_t pairs[kRowsPerThread][kVector / 2];
-
-  __device__ uint32_t max_of_row(int i) const {
-    uint32_t most = 0;
-#pragma unroll
-    for (const uint32_t pair : pairs[i]) {
-      most = larger_of_pairs(most, magnitudes_of(pair));
-    }
-    return most;
-  }
-  __device__ uint32_t max() const {
-    uint32_t most = 0;
-#pragma unroll
-    for (int i = 0; i < kRowsPerThread; ++i) {
-      most = larger_of_pairs(most, max_of_row(i));
-    }
-    return most;
-  }
-};
-
 __device__ inline int chunk_of_thread() {
   return static_cast<int>(threadIdx.x) % kChunks;
 }
@@ -195,30 +174,70 @@ __device__ inline int64_t elem_of_thread(const QuantizeArgs& args, const TilePla
          chunk_of_thread() * kVector;
 }
 
-template <bool kAligned>
-__device__ Loaded load_tile(const QuantizeArgs& args, const TilePlace& place) {
-  Loaded loaded;
+/// The place in the tile of the thread's chunk of its i-th row. The first four words of a chunk are
+/// four pairs of elements; outside of x they are zero.
+__device__ inline int own_chunk(int i) {
+  return row_of_thread(i) * kChunks + (chunk_of_thread() ^ i);
+}
+
+__device__ inline uint32_t max_of_chunk(const uint4& chunk) {
+  return larger_of_pairs(larger_of_pairs(magnitudes_of(chunk.x), magnitudes_of(chunk.y)),
+                         larger_of_pairs(magnitudes_of(chunk.z), magnitudes_of(chunk.w)));
+}
+
+/// Of the thread's chunks.
+__device__ inline uint32_t max_of_own(const uint4* tile) {
+  uint32_t most = 0;
 #pragma unroll
   for (int i = 0; i < kRowsPerThread; ++i) {
-    const int64_t valid = valid_elems(args, place, i);
-    DeviceVector<Bf16, kVector> vector{};
-    if (valid > 0) {
-      vector = load_vector<kVector, kAligned>(args.x + elem_of_thread(args, place, i), valid);
-    }
-    memcpy(loaded.pairs[i], vector.elems, sizeof(vector));
+    most = larger_of_pairs(most, max_of_chunk(tile[own_chunk(i)]));
   }
-  return loaded;
+  return most;
+}
+
+/// Each thread fills its chunks, and may read them afterwards without a barrier.
+template <bool kAligned, class Source>
+__device__ void fill_tile(const Source& source, const QuantizeArgs& args, const TilePlace& place,
+                          uint4* tile) {
+  if constexpr (kAligned && Source::kIsStored) {
+#pragma unroll
+    for (int i = 0; i < kRowsPerThread; ++i) {
+      const bool is_valid = valid_elems(args, place, i) > 0;
+      const int64_t at = is_valid ? elem_of_thread(args, place, i) : 0;
+      ptx::copy_16_async(tile + own_chunk(i), source.a + at, is_valid);
+    }
+    ptx::end_copy_group();
+    ptx::wait_for_copies<0>();
+    return;
+  }
+#pragma unroll 1
+  for (int begin = 0; begin < kRowsPerThread; begin += Source::kLoadsInFlight) {
+    typename Source::Inputs inputs[Source::kLoadsInFlight];
+#pragma unroll
+    for (int i = 0; i < Source::kLoadsInFlight; ++i) {
+      const int64_t valid = valid_elems(args, place, begin + i);
+      if (valid > 0) {
+        inputs[i] = source.template load<kAligned>(elem_of_thread(args, place, begin + i), valid);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < Source::kLoadsInFlight; ++i) {
+      const int64_t valid = valid_elems(args, place, begin + i);
+      tile[own_chunk(begin + i)] =
+          valid > 0 ? first_elems<kAligned>(source.result(inputs[i]), valid) : uint4{};
+    }
+  }
 }
 
 /// Of the whole tile or, kAll, of x.
 template <Blocks kBlocks>
-__device__ uint32_t common_magnitude(const QuantizeArgs& args, const Loaded& loaded,
+__device__ uint32_t common_magnitude(const QuantizeArgs& args, const uint4* tile,
                                      uint32_t* shared) {
   if constexpr (kBlocks == Blocks::kAll) {
     static_assert(kQuantizeMagnitudes == kThreads);
     return block_max(args.magnitudes[threadIdx.x], shared);
   } else if constexpr (kBlocks == Blocks::kSquares) {
-    return block_max(larger_bits(loaded.max()), shared);
+    return block_max(larger_bits(max_of_own(tile)), shared);
   } else {
     return 0;
   }
@@ -251,14 +270,16 @@ template <Blocks kBlocks>
 inline constexpr bool kHasRuns = kBlocks == Blocks::kRuns32 || kBlocks == Blocks::kRuns128;
 
 template <Blocks kBlocks, bool kAligned, bool kWatch>
-__device__ void write_rows(const QuantizeArgs& args, const TilePlace& place, const Loaded& loaded,
+__device__ void write_rows(const QuantizeArgs& args, const TilePlace& place, const uint4* tile,
                            uint32_t magnitude, Fp8Counter<kWatch>& losses) {
   constexpr int kLanes = kRun<kBlocks> / kVector;  // of a run
   const CopyArgs& copy = args.row;
-#pragma unroll
+#pragma unroll 2
   for (int i = 0; i < kRowsPerThread; ++i) {
+    const uint4 chunk = tile[own_chunk(i)];
+    const uint32_t pairs[kVector / 2] = {chunk.x, chunk.y, chunk.z, chunk.w};
     const uint32_t bits =
-        kHasRuns<kBlocks> ? larger_bits(lanes_max<kLanes>(loaded.max_of_row(i))) : magnitude;
+        kHasRuns<kBlocks> ? larger_bits(lanes_max<kLanes>(max_of_chunk(chunk))) : magnitude;
     const int64_t valid = valid_elems(args, place, i);
     if (valid <= 0) {
       continue;  // after the shuffles, in which all lanes take part
@@ -273,23 +294,14 @@ __device__ void write_rows(const QuantizeArgs& args, const TilePlace& place, con
     uint32_t words[kVector / 4];
 #pragma unroll
     for (int word = 0; word < kVector / 4; ++word) {
-      const uint32_t first = loaded.pairs[i][2 * word];
-      const uint32_t second = loaded.pairs[i][2 * word + 1];
+      const uint32_t first = pairs[2 * word];
+      const uint32_t second = pairs[2 * word + 1];
       words[word] = rounded(low_of(first), high_of(first), factor, copy.format, losses) |
                     rounded(low_of(second), high_of(second), factor, copy.format, losses) << 16;
     }
     DeviceVector<uint8_t, kVector> vector;
     memcpy(vector.elems, words, sizeof(vector));
     store_vector<kAligned>(copy.data + elem_of_thread(args, place, i), vector, valid);
-  }
-}
-
-__device__ inline void share_tile(const Loaded& loaded, uint4* tile) {
-#pragma unroll
-  for (int i = 0; i < kRowsPerThread; ++i) {
-    const uint32_t* const pairs = loaded.pairs[i];
-    tile[row_of_thread(i) * kChunks + (chunk_of_thread() ^ i)] =
-        make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
   }
 }
 
@@ -381,8 +393,13 @@ __device__ void write_columns(const QuantizeArgs& args, const TilePlace& place,
   }
 }
 
-template <Blocks kBlocks, bool kAligned, bool kWatch>
-__global__ void __launch_bounds__(kThreads) quantize_kernel(QuantizeArgs args) {
+/// Tiles under way on a multiprocessor: as many as registers allow without spilling.
+template <class Source>
+inline constexpr int kTilesAtOnce = Source::kIsStored ? 6 : 5;
+
+template <Blocks kBlocks, bool kAligned, bool kWatch, class Source>
+__global__ void __launch_bounds__(kThreads, kTilesAtOnce<Source>)
+    quantize_kernel(Source source, QuantizeArgs args) {
   __shared__ uint4 tile[kTile * kChunks];
   __shared__ uint32_t maxima[kWarps];
   const int64_t num_columns = (args.columns + kTile - 1) / kTile;
@@ -390,23 +407,19 @@ __global__ void __launch_bounds__(kThreads) quantize_kernel(QuantizeArgs args) {
                         .column = blockIdx.x % num_columns,
                         .num_rows = (args.rows + kTile - 1) / kTile,
                         .num_columns = num_columns};
-  const Loaded loaded = load_tile<kAligned>(args, place);
-  const uint32_t magnitude = common_magnitude<kBlocks>(args, loaded, maxima);
+  fill_tile<kAligned>(source, args, place, tile);
+  const uint32_t magnitude = common_magnitude<kBlocks>(args, tile, maxima);
   if constexpr (!kHasRuns<kBlocks>) {
     store_common_scales<kBlocks>(args, place, magnitude);
   }
-  const bool needs_columns = args.column.data != nullptr || args.sums != nullptr;
-  if (needs_columns) {
-    share_tile(loaded, tile);
-  }
   Fp8Counter<kWatch> losses;
   if constexpr (kWatch) {
-    losses.largest = larger_bits(loaded.max());  // now: the elements need not stay in registers
+    losses.largest = larger_bits(max_of_own(tile));
   }
   if (args.row.data != nullptr) {
-    write_rows<kBlocks, kAligned>(args, place, loaded, magnitude, losses);
+    write_rows<kBlocks, kAligned>(args, place, tile, magnitude, losses);
   }
-  if (needs_columns) {
+  if (args.column.data != nullptr || args.sums != nullptr) {
     __syncthreads();
     for (int step = 0; step < kChunks / kWarps; ++step) {
       const ColumnPair elems(tile, step);
