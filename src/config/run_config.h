@@ -78,6 +78,7 @@ struct TrainConfig {
   std::string dtype = "float32";
   std::string fp8 = "off";
   std::vector<std::string> fp8_filter;
+  bool fp8_head = false;
   std::string fp8_sums = "ideal";
   bool fp8_gather = true;
   bool fp8_param_gather = true;

@@ -324,6 +324,9 @@ void check_data(const DataConfig& data, const EvalConfig& eval) {
 }
 
 void check_fp8(const TrainConfig& train) {
+  require(!train.fp8_head || train.fp8 != "off",
+          "train.fp8_head = true: is read with train.fp8 only, which is \"off\"; set train.fp8 = "
+          "\"block\" or remove the key");
   require(train.fp8_watch == 0 || train.fp8 != "off",
           "train.fp8_watch = {}: counts what FP8 copies lose, but train.fp8 is \"off\"; set "
           "train.fp8_watch = 0, or train.fp8 = \"block\"",

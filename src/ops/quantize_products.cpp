@@ -74,7 +74,7 @@ class ProductQuantizer {
 
   void find_sites() {
     for (const Node& node : graph_.forward) {
-      if (node.spec.op == kLinearOp.name && node.layer >= 0) {
+      if (node.spec.op == kLinearOp.name && (node.layer >= 0 || recipe_.head)) {
         const Shape& x = node.spec.operands[0].shape;
         const Shape& w = node.spec.operands[1].shape;
         ProductSite site{
@@ -135,7 +135,7 @@ class ProductQuantizer {
     if (is_gather_of_copies(node)) {
       return;
     }
-    if (node.spec.op == kLinearOp.name && node.layer >= 0 && is_quantized_site(node.site)) {
+    if (node.spec.op == kLinearOp.name && is_quantized_site(node.site)) {
       add_product(node);
     } else {
       nodes_.push_back(node);

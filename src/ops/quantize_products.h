@@ -17,6 +17,7 @@ struct Fp8Recipe {
   DType forward = DType::kF8E4M3;      ///< of inputs and weights
   DType gradient = DType::kF8E4M3;     ///< of gradients of outputs
   std::vector<std::string> keep = {};  ///< sites that stay as they are; `*` and `?` as in a shell
+  bool head = false;                   ///< also the product that makes the logits
   EmulatedSums sums = {};              ///< on the CPU
   bool watch = false;                  ///< count what the copies lose; see quantize_products
   bool gathers_copies = true;  ///< ranks gather FP8 copies, not the values; see quantize_products
@@ -42,7 +43,7 @@ struct ProductSite {
 };
 
 /// Makes products of a differentiated graph FP8: the three products of each `linear` in a layer
-/// whose sizes fit and that the recipe does not keep.
+/// whose sizes fit and that the recipe does not keep; and those of the head if it says so.
 ///
 ///   before: linear(x, w -> y)             ...  linear_dgrad(dy, w -> dx)  linear_wgrad(x, dy ->
 ///   dw) after:  quantize(x -> x8, x8t)

@@ -69,6 +69,29 @@ TEST(QuantizeProducts, AllThreeOfEach) {
   EXPECT_EQ(sites[0].reason, "");
 }
 
+TEST(QuantizeProducts, TheHeadOnlyIfTheRecipeSaysSo) {
+  for (const bool head : {false, true}) {
+    StageGraph graph;
+    GraphBuilder builder(graph);
+    builder.set_scope(-1, "head");
+    const ValueId x = builder.add_value({.name = "x", .dtype = DType::kBF16, .shape = {128, 128}});
+    graph.stage_input = x;
+    const ValueId w = builder.named_value({.name = "head.output",
+                                           .dtype = DType::kBF16,
+                                           .shape = {256, 128},
+                                           .kind = ValueKind::kParam});
+    graph.stage_output = linear(builder, x, w, std::nullopt, "logits");
+    differentiate(graph);
+    Fp8Recipe recipe = Fp8Recipe::blocks();
+    recipe.head = head;
+    const auto sites = quantize_products(graph, recipe);
+    EXPECT_EQ(sites.size(), head ? 1u : 0u);
+    EXPECT_EQ(graph.weights.size(), head ? 1u : 0u);
+    EXPECT_EQ(graph.forward.back().spec.op, head ? "scaled_linear" : "linear");
+    EXPECT_EQ(graph.backward.back().spec.op, head ? "scaled_linear_wgrad" : "linear_wgrad");
+  }
+}
+
 // So the wider values need not be kept.
 TEST(QuantizeProducts, BackwardReadsNoForwardValueButCopies) {
   StageGraph graph = two_products(128, 128);

@@ -64,6 +64,21 @@ TEST(Fp8, KeepsTheSitesOfTheFilter) {
   EXPECT_EQ(num_fp8_products(config), 3 * 3 * 4);
 }
 
+// Also with tied tables, whose rows are looked up in the wider type.
+TEST(Fp8, TheHeadToo) {
+  for (const bool tied : {false, true}) {
+    RunConfig config = fp8_config("block");
+    config.model.tied_embeddings = tied;
+    const Outcome layers = run(config, 8);
+    const int64_t products = num_fp8_products(config);
+    config.train.fp8_head = true;
+    EXPECT_EQ(num_fp8_products(config), products + 3 * 4);
+    const Outcome all = run(config, 8);
+    EXPECT_NE(all.losses.front(), layers.losses.front());
+    EXPECT_NEAR(all.losses.back() / layers.losses.back(), 1.0, 0.03);
+  }
+}
+
 TEST(Fp8, GradientsHaveLittleNoise) {
   // After one step a first moment is the gradient, times a factor that is the same for all.
   const Outcome wide = run(fp8_config("off"), 1);
