@@ -7,7 +7,8 @@
 
 // What a quantize kernel rounds: bf16 elements of x [rows, columns], as they lie in memory, or made
 // from the inputs of an elementwise op and rounded as that op would store them. In chunks of eight
-// elements; `at` is the first one's place in x.
+// elements; `at` is the first one's place in x. kTilesAtOnce: blocks of threads on a
+// multiprocessor, as many as have registers for kLoadsInFlight chunks of inputs; measured.
 namespace braid::quantize_tile {
 
 inline constexpr int kVector = 8;  // bf16 elements of a 16-byte chunk
@@ -17,6 +18,7 @@ struct StoredSource {
   static constexpr bool kIsStored = true;
   static constexpr bool kIsBinary = false;
   static constexpr int kLoadsInFlight = 8;
+  static constexpr int kTilesAtOnce = 6;
   using Inputs = DeviceVector<Bf16, kVector>;
 
   const Bf16* a = nullptr;
@@ -39,7 +41,8 @@ struct MapSource {
   static constexpr int kOuts = kVector / kElems;                               // of a chunk
   static constexpr int kInputBytes =
       kOuts * static_cast<int>(sizeof(In) + (kBinary ? sizeof(In2) : 0));
-  static constexpr int kLoadsInFlight = kInputBytes > 16 ? 2 : 4;  // more do not fit in registers
+  static constexpr int kLoadsInFlight = kInputBytes > 16 ? 2 : 4;
+  static constexpr int kTilesAtOnce = kInputBytes == 24 ? 6 : 5;
   struct Inputs {
     DeviceVector<In, kOuts> a;
     DeviceVector<In2, kOuts> b;

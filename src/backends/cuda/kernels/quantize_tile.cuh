@@ -393,12 +393,8 @@ __device__ void write_columns(const QuantizeArgs& args, const TilePlace& place,
   }
 }
 
-/// Tiles under way on a multiprocessor: as many as registers allow without spilling.
-template <class Source>
-inline constexpr int kTilesAtOnce = Source::kIsStored ? 6 : 5;
-
 template <Blocks kBlocks, bool kAligned, bool kWatch, class Source>
-__global__ void __launch_bounds__(kThreads, kTilesAtOnce<Source>)
+__global__ void __launch_bounds__(kThreads, Source::kTilesAtOnce)
     quantize_kernel(Source source, QuantizeArgs args) {
   __shared__ uint4 tile[kTile * kChunks];
   __shared__ uint32_t maxima[kWarps];
