@@ -150,8 +150,8 @@ TEST(UnitPools, OfOneUnitHaveOneCopyAndOfNoneTakeNothing) {
   EXPECT_EQ(compare_unit_pools(one.program, {}), UnitPools{});
 }
 
-// No plan of these live ranges is smaller: two of A and two of B. (An exhaustive search over all
-// sums of sizes finds none below 1.15 x the live bound.)
+// No plan of these live ranges is smaller: an exhaustive search, in which each offset is any sum of
+// sizes, found none for fifteen uses.
 TEST(UnitPools, NeedMoreThanTheLiveBoundIfTwoSizesAlternateAndThreeAreLive) {
   std::vector<UnitBytes> units;
   for (int i = 0; i < 8; ++i) {
