@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "plan/rank_programs.h"
 #include "plan/simulated_report.h"
+#include "plan/unit_memory.h"
 #include "report/run_file.h"
 
 namespace braid {
@@ -21,6 +22,7 @@ ReportInput emulated_step(const RankEmulation& emulation, const SimulatedRun& ru
   report.memory = plan_of_rank(run.plan(), rank.rank).memory;
   report.memory_rank = rank.rank;
   report.memory_over_time = memory_over_time(run, report.timeline);
+  report.unit_memory = unit_memory(run.plan_with_buffers(rank.rank).programs[kTrainProgram]);
   return report;
 }
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 
+#include "memory/backtracking.h"
 #include "memory/greedy.h"
 #include "memory/rounds.h"
 #include "memory/sweep.h"
@@ -18,6 +20,9 @@ constexpr int64_t kMaxRounds = 4096;
 // A layer has some tens of tasks: a buffer that lives shorter is a temporary, one that lives
 // longer waits for the backward. Which split is best depends on the program.
 constexpr std::array<uint32_t, 4> kShortLifeTasks = {64, 32, 256, 16};
+
+// Of buffers that live at a time, on average: with more, it seldom pays to take back the last few.
+constexpr int64_t kMostToTakeBack = 24;
 
 // Half a percent of a small arena saves nothing: devices allocate pages of at least this size.
 constexpr int64_t kLeastGainBytes = 64 * 1024;
@@ -45,10 +50,12 @@ class Search {
   }
 
   int64_t good_enough_bytes() const { return good_enough_bytes_; }
+  int64_t best_bytes() const { return best_.arena_bytes; }
+  int64_t left_ns() const { return budget_ns_ - spent_ns_; }
   /// How many rounds, after their set-up, three quarters of the remaining budget allow: the rest is
   /// for other heuristics, which sometimes do better on large programs.
   int64_t num_rounds(int64_t setup_ns, int64_t round_ns) const {
-    return ((budget_ns_ - spent_ns_) * 3 / 4 - setup_ns) / (round_ns + 1);
+    return (left_ns() * 3 / 4 - setup_ns) / (round_ns + 1);
   }
   Packing take() { return std::move(best_); }
 
@@ -58,6 +65,11 @@ class Search {
   int64_t spent_ns_ = 0;
   Packing best_;
 };
+
+bool few_live_at_a_time(const LiveRanges& ranges, std::span<const int64_t> sizes_bytes) {
+  const auto num_buffers = static_cast<int64_t>(buffers_by_first_task(ranges, sizes_bytes).size());
+  return count_overlapping_pairs(ranges, sizes_bytes) <= kMostToTakeBack * num_buffers;
+}
 
 }  // namespace
 
@@ -77,6 +89,18 @@ Packing assign_offsets(const LiveRanges& ranges, std::span<const int64_t> sizes_
     });
   };
   sweep(kShortLifeTasks.front());
+  const int64_t step_ns = backtracking_step_ns(ranges, sizes_bytes);
+  const int64_t num_steps = search.left_ns() / 4 / step_ns;
+  if (num_steps > 0 && few_live_at_a_time(ranges, sizes_bytes)) {
+    search.attempt(num_steps * step_ns, [&] {
+      return pack_by_backtracking(ranges, sizes_bytes,
+                                  {.bound_bytes = lower_bound_bytes,
+                                   .target_bytes = search.good_enough_bytes(),
+                                   .limit_bytes = search.best_bytes(),
+                                   .max_steps = num_steps})
+          .value_or(Packing{.offset_bytes = {}, .arena_bytes = INT64_MAX});
+    });
+  }
   const int64_t setup_ns = rounds_setup_ns(ranges, sizes_bytes);
   const int64_t num_rounds =
       std::min(kMaxRounds, search.num_rounds(setup_ns, round_ns(ranges, sizes_bytes)));

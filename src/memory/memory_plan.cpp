@@ -3,10 +3,8 @@
 #include <algorithm>
 
 #include "base/errors.h"
-#include "memory/assign_offsets.h"
-#include "memory/heaviest_clique.h"
 #include "memory/live_ranges.h"
-#include "memory/max_live.h"
+#include "memory/pack_buffers.h"
 #include "memory/quick_plan.h"
 
 namespace braid {
@@ -60,43 +58,9 @@ std::vector<int64_t> sizes_in(const Program& program, bool on_host) {
   return sizes_bytes;
 }
 
-constexpr int64_t kQuickSearchNs = kOffsetSearchNs / 50;
-
-/// Of one step of the search for a better bound, which may take a quarter of the time.
-constexpr int64_t kNsPerStep = 4 * 5;
-
-struct BoundedPacking {
-  Packing packing;
-  MaxLive bound;
-};
-
-/// What interferes need not live at one moment of an order that `find_max_live` looks at. A search
-/// needs the best bound: below it there is nothing to find.
-MaxLive better_bound(const Program& program, const LiveRanges& ranges,
-                     std::span<const int64_t> sizes_bytes, const MaxLive& bound,
-                     int64_t search_ns) {
-  const auto clique = find_heaviest_clique(ranges, sizes_bytes, search_ns / kNsPerStep);
-  const MaxLive of_clique = clique ? live_together(program, *clique, sizes_bytes) : MaxLive{};
-  return of_clique.bytes > bound.bytes ? of_clique : bound;
-}
-
-/// A long search begins as a quick one does, so that it never ends with a larger arena.
 BoundedPacking pack(const Program& program, const TaskOrder& order, const LiveRanges& ranges,
                     bool on_host, int64_t search_ns) {
-  const std::vector<int64_t> sizes_bytes = sizes_in(program, on_host);
-  MaxLive bound = find_max_live(program, order, ranges, sizes_bytes);
-  Packing packing = assign_offsets(ranges, sizes_bytes, bound.bytes, /*budget_ns=*/0);
-  for (const int64_t budget_ns : {kQuickSearchNs, kOffsetSearchNs}) {
-    if (budget_ns > search_ns || packing.arena_bytes <= good_enough_bytes(bound.bytes)) {
-      break;
-    }
-    bound = better_bound(program, ranges, sizes_bytes, bound, budget_ns);
-    Packing other = assign_offsets(ranges, sizes_bytes, bound.bytes, budget_ns);
-    if (other.arena_bytes < packing.arena_bytes) {
-      packing = std::move(other);
-    }
-  }
-  return {std::move(packing), bound};
+  return pack_buffers(program, order, ranges, sizes_in(program, on_host), search_ns);
 }
 
 void place_on_device(const Program& program, const TaskOrder& order, const LiveRanges& ranges,

@@ -28,6 +28,7 @@
 #include "plan/pass_records.h"
 #include "plan/rank_programs.h"
 #include "plan/schedule_plan.h"
+#include "plan/unit_memory.h"
 
 namespace braid {
 namespace {
@@ -319,7 +320,8 @@ std::string describe_run_plan(const RunPlan& plan) {
       "program  {} tasks, {} buffers, {} streams, {} events {}\n", train.tasks.size(),
       train.buffers.size(), train.streams.size(), train.num_events,
       run.mesh.sizes().pipeline > 1 ? fmt::format("on rank {}", train.rank) : "per rank");
-  return text + describe_passes(pass_records(plan.ranks)) + describe_plan(rank.memory);
+  return text + describe_passes(pass_records(plan.ranks)) + describe_plan(rank.memory) +
+         describe_unit_memory(unit_memory(train));
 }
 
 }  // namespace braid

@@ -13,6 +13,7 @@
 #include "plan/describe_simulation.h"
 #include "plan/pass_records.h"
 #include "plan/run_plan.h"
+#include "plan/unit_memory.h"
 #include "report/run_file.h"
 #include "trace/explain_exposed.h"
 
@@ -109,6 +110,8 @@ ReportInput simulated_report(const SimulatedRun& run, std::span<const int> ranks
     rank.device = peaks_of(run.model().cluster().device);
   }
   report.memory_over_time = memory_over_time(run, report.timeline);
+  report.unit_memory =
+      unit_memory(run.plan_with_buffers(report.memory_rank).programs[kTrainProgram]);
   if (plan.run.mesh.num_ranks() > 1) {
     report.layout = describe_layout(run.spec());
     report.stages = stage_table(plan);

@@ -79,7 +79,18 @@ int64_t bytes_of(const std::unordered_map<BufferRole, int64_t>& by_role, BufferR
   return found == by_role.end() ? 0 : found->second;
 }
 
-Json memory_json(const MemoryPlan& plan, int rank) {
+Json unit_memory_json(const UnitMemory& memory) {
+  const UnitPools& pools = memory.pools;
+  return {{"what", memory.what},
+          {"planned_bytes", pools.planned_bytes},
+          {"live_bytes", pools.live_bytes},
+          {"max_pool_bytes", pools.max_pool_bytes},
+          {"kind_pools_bytes", pools.kind_pools_bytes},
+          {"own_bytes", pools.own_bytes}};
+}
+
+Json memory_json(const ReportInput& input) {
+  const MemoryPlan& plan = input.memory;
   StepPlan step;
   for (const StepPlan& program : plan.programs) {
     if (program.arena_bytes > step.arena_bytes) {
@@ -97,11 +108,9 @@ Json memory_json(const MemoryPlan& plan, int rank) {
                          {"step_bytes", step_bytes}});
     }
   }
-  return {{"rank", rank},
-          {"persistent_bytes", plan.persistent_bytes},
-          {"step_bytes", plan.step_bytes},
-          {"max_live_bytes", step.max_live_bytes},
-          {"classes", std::move(classes)}};
+  return {{"rank", input.memory_rank},     {"persistent_bytes", plan.persistent_bytes},
+          {"step_bytes", plan.step_bytes}, {"max_live_bytes", step.max_live_bytes},
+          {"classes", std::move(classes)}, {"units", column(input.unit_memory, unit_memory_json)}};
 }
 
 Json communication_json(std::string_view name, const CommunicationTime& time) {
@@ -247,7 +256,7 @@ std::string report_data_json(const ReportInput& input) {
   json["simulation"] = input.simulation.empty()
                            ? Json()
                            : parse_ordered_json(input.simulation, "the simulation of a report");
-  json["memory"] = memory_json(input.memory, input.memory_rank);
+  json["memory"] = memory_json(input);
   json["memory_over_time"] = column(input.memory_over_time, memory_curve_json);
   json["communication"] = explained_json(input.timeline);
   json["layout"] = {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "memory/memory_plan.h"
+#include "memory/unit_pools.h"
 #include "parallel/schedule_stats.h"
 #include "passes/runner.h"
 #include "report/memory_curve.h"
@@ -39,6 +40,7 @@ struct ReportInput {
   std::vector<TracedStep> traced_steps = {};       ///< all traced steps
   std::vector<MemoryCurve> memory_over_time = {};  ///< of the step in `timeline`
   int memory_rank = 0;                             ///< the rank of `memory`
+  std::vector<UnitMemory> unit_memory = {};        ///< of its training program
   /// The output of `braid simulate --json` for a simulated step; empty: the step was measured.
   std::string simulation = {};
 };

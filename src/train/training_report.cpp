@@ -11,6 +11,7 @@
 #include "plan/describe_layout.h"
 #include "plan/parallel_setup.h"
 #include "plan/pass_records.h"
+#include "plan/unit_memory.h"
 #include "trace/breakdown.h"
 #include "trace/chrome_trace.h"
 
@@ -64,6 +65,7 @@ ReportInput TrainingReport::input(const Metrics& metrics) const {
     report.traced_steps.push_back({timeline.ranks.front().step, summarize_step(timeline)});
   }
   report.memory_over_time = memory_over_time(report.timeline);
+  report.unit_memory = unit_memory(plan.ranks.front().programs[kTrainProgram]);
   if (plan.run.mesh.num_ranks() > 1) {
     report.layout = describe_layout(source_.plan.run);
     report.stages = stage_table(plan);

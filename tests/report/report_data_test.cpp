@@ -92,6 +92,21 @@ TEST(ReportData, MemoryIsThatOfTheProgramThatNeedsMost) {
                       {"name": "scratch", "persistent_bytes": 0, "step_bytes": 100}])"));
 }
 
+TEST(ReportData, MemoryHasWhatUnitsTakeInPools) {
+  ReportInput input;
+  EXPECT_EQ(Json::parse(report_data_json(input))["memory"]["units"], Json::array());
+  input.unit_memory = {{"gathered weights",
+                        {.planned_bytes = 300,
+                         .live_bytes = 200,
+                         .max_pool_bytes = 400,
+                         .max_pool_copies = 2,
+                         .kind_pools_bytes = 500,
+                         .own_bytes = 900}}};
+  EXPECT_EQ(Json::parse(report_data_json(input))["memory"]["units"],
+            Json::parse(R"([{"what": "gathered weights", "planned_bytes": 300, "live_bytes": 200,
+                      "max_pool_bytes": 400, "kind_pools_bytes": 500, "own_bytes": 900}])"));
+}
+
 TEST(ReportData, RanksSayWhereTheirStepWent) {
   ReportInput input;
   RankTimeline rank;

@@ -179,6 +179,15 @@ function memory_rows(memory, peak) {
   return rows;
 }
 
+// Gathered weights and gradients of units: braid's plan of them beside pools of fixed buffers. Older reports have none.
+function unit_memory_table(units) {
+  if (!units?.length) return [];
+  const columns = [['planned alone', 'planned_bytes'], ['live at once', 'live_bytes'], ['MaxPool', 'max_pool_bytes'], ['pool per kind', 'kind_pools_bytes'],
+    ['buffer per unit', 'own_bytes']];
+  const head = [['units'], ...columns.map(([title]) => [title, 'number'])];
+  return [table(head, units.map((one) => ({cells: [[one.what, 'name'], ...columns.map(([, key]) => [format_bytes(one[key]), 'number'])]})))];
+}
+
 function make_memory(memory) {
   const peak = memory.persistent_bytes + memory.step_bytes;
   if (peak === 0) return card('Memory', [], note('No memory plan was recorded.'));
@@ -190,7 +199,7 @@ function make_memory(memory) {
   const about = note(`The step takes ${ratio.toFixed(3)} × the bytes that are live at once; 1 is the minimum`);
   const head = [['class'], ...['persistent', 'step peak', 'together', 'share'].map((name) => [name, 'number'])];
   return card(`Memory plan of rank ${memory.rank ?? 0}`, [spacer(), about], element('div', {class: 'bar', style: 'margin-bottom:12px'}, ...segments),
-    table(head, memory_rows(memory, peak)));
+    table(head, memory_rows(memory, peak)), ...unit_memory_table(memory.units));
 }
 
 // What schedule_svg draws with. The text may come from a report.json that braid did not write: anything else goes.
