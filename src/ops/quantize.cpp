@@ -76,6 +76,9 @@ void check_quantize(const OpSpec& spec) {
   OperandChecker operands(spec);
   const OperandSpec x = next_value(operands, spec, attributes);
   operands.require(x.dtype == DType::kF32 || x.dtype == DType::kBF16, "x must be f32 or bf16");
+  operands.require(!attributes.rounds.main_weights ||
+                       (x.dtype == DType::kF32 && spec.op == kQuantizeWeightOp.name),
+                   "main weights are an f32 weight");
   operands.require(attributes.row || attributes.column, "there is no copy to write");
   operands.require(attributes.block == 0 || attributes.block == 32 || attributes.block == 128,
                    "block must be 0, 32 or 128");

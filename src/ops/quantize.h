@@ -57,6 +57,14 @@ struct SourceAttribute {
   friend bool operator==(const SourceAttribute&, const SourceAttribute&) = default;
 };
 
+/// Of ops that make copies of a weight. Set: x are main weights, f32, and each element is rounded
+/// to bf16 first, so that copies have the bits of those of bf16 weights, which then need not exist.
+struct MainWeightsAttribute {
+  bool main_weights = false;
+  void fields(auto&& visit) { visit("main_weights", main_weights); }
+  friend bool operator==(const MainWeightsAttribute&, const MainWeightsAttribute&) = default;
+};
+
 /// quantize, quantize_weight: x [R,C] (f32 or bf16) -> as attributes say, row f8 [R,C],
 /// row_scales, column f8 [C,R], column_scales, db f32 [C], tally i64 [4].
 ///
@@ -79,6 +87,7 @@ struct QuantizeAttributes {
   bool has_bias = false;
   bool accumulate = true;
   SourceAttribute source = {};
+  MainWeightsAttribute rounds = {};  ///< of quantize_weight
   WatchAttribute watch = {};
   void fields(auto&& visit) {
     visit("block", block);
@@ -88,6 +97,7 @@ struct QuantizeAttributes {
     visit("has_bias", has_bias);
     visit("accumulate", accumulate);
     visit.optional(source);
+    visit.optional(rounds);
     visit.optional(watch);
   }
   ScaleLayout scales() const { return {.block = block, .square = square}; }

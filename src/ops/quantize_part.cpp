@@ -17,6 +17,8 @@ Shape checked_magnitudes(const OperandChecker& operands, const Attributes& attri
 int64_t next_part(OperandChecker& operands, const QuantizePartAttributes& attributes) {
   const OperandSpec& x = operands.next_floating("x", Access::kRead, 1);
   operands.require(x.dtype == DType::kF32 || x.dtype == DType::kBF16, "x must be f32 or bf16");
+  operands.require(!attributes.rounds.main_weights || x.dtype == DType::kF32,
+                   "main weights must be f32");
   operands.require(attributes.begin >= 0 &&
                        attributes.begin + x.shape[0] <= attributes.rows * attributes.columns,
                    "x must be elements of the weight");

@@ -27,12 +27,14 @@ struct QuantizePartAttributes {
   int64_t columns = 0;
   int64_t block = 128;  ///< 0 or 128
   int64_t begin = 0;
+  MainWeightsAttribute rounds = {};
   WatchAttribute watch = {};  ///< of quantize_part
   void fields(auto&& visit) {
     visit("rows", rows);
     visit("columns", columns);
     visit("block", block);
     visit("begin", begin);
+    visit.optional(rounds);
     visit.optional(watch);
   }
 };

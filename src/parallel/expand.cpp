@@ -142,8 +142,19 @@ void StageExpander::prepare_weights(const Node& node, int32_t microbatch, Stream
       }
     }
     Node here = *maker;
+    read_main_weights(here);
     here.phase = node.phase == Phase::kForward ? Phase::kForward : Phase::kDgrad;
     add_node(here, microbatch, stream);
+  }
+}
+
+void StageExpander::read_main_weights(Node& maker) const {
+  const size_t unit = layout_.slot(graph_.value(maker.operands[0]).name).unit;
+  if (bindings_.units->has_only_main_weights(unit)) {
+    auto attributes = attributes_of<QuantizeAttributes>(maker.spec);
+    attributes.rounds.main_weights = bindings_.units->rounds_main_weights(unit);
+    maker.spec.attributes = to_attributes(attributes);
+    maker.spec.operands[0].dtype = bindings_.units->dtype(unit);
   }
 }
 

@@ -69,6 +69,8 @@ class StageExpander {
                      StreamId stream);
   void add_transposed(const Node& maker, BufferRange rows, const Node& reader, int32_t microbatch,
                       StreamId stream);
+  /// Changes a node that makes copies of a weight if there are only main weights to make them from.
+  void read_main_weights(Node& maker) const;
   BufferId add_copy(const Node& maker, size_t operand, BufferId source);
   BufferRange range_of(ValueId id, int32_t microbatch);
   /// The node's spec with the program's group. Disables accumulation if no earlier task has written

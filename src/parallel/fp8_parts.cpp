@@ -50,25 +50,22 @@ void Fp8Parts::find_makers(std::span<const StageGraph* const> graphs) {
   for (const StageGraph* const graph : graphs) {
     for (const Node& node : graph->weights) {
       const ParameterSlot& slot = layout_.slot(graph->value(node.operands[0]).name);
+      check(!units_.gathers_copies(slot.unit) || has_one_scale_both_ways(node),
+            "op {} at {}: ranks cannot gather these copies", node.spec.op, node.site);
       makers_.emplace(slot.parameter, Weight{.graph = graph, .maker = &node, .slot = &slot});
     }
   }
 }
 
-bool Fp8Parts::gathers_copies(size_t unit) const {
-  return units_.is_sharded(unit) &&
-         std::ranges::all_of(layout_.units[unit].slots, [&](size_t parameter) {
-           const auto found = makers_.find(parameter);
-           return found != makers_.end() && has_one_scale_both_ways(*found->second.maker);
-         });
-}
-
 void Fp8Parts::add_domain(size_t domain) {
   std::vector<Weight> weights;
   for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
-    if (layout_.units[unit].domain == domain && gathers_copies(unit)) {
-      for (const size_t parameter : layout_.units[unit].slots) {
-        weights.push_back(makers_.at(parameter));
+    if (layout_.units[unit].domain != domain || !units_.gathers_copies(unit)) {
+      continue;
+    }
+    for (const size_t parameter : layout_.units[unit].slots) {
+      if (const auto found = makers_.find(parameter); found != makers_.end()) {
+        weights.push_back(found->second);
       }
     }
   }
@@ -185,7 +182,8 @@ QuantizePartAttributes Fp8Parts::part_attributes(const Weight& weight, UnitRange
   return {.rows = shape_of(*weight.maker)[0],
           .columns = shape_of(*weight.maker)[1],
           .block = block_of(*weight.maker),
-          .begin = part.begin - weight.slot->begin};
+          .begin = part.begin - weight.slot->begin,
+          .rounds = {units_.rounds_main_weights(weight.slot->unit)}};
 }
 
 OperandSpec Fp8Parts::part_spec(const Weight& weight, UnitRange part) const {

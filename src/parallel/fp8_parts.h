@@ -20,11 +20,11 @@ namespace braid {
 using WeightScales = std::pair<BufferRange, BufferRange>;
 
 /// FP8 copies of the shards of weights, which ranks gather instead of the weights: one byte per
-/// element. Adds the tasks that make them, once per step, for units of sharded parameters of which
-/// all weights are quantised, with one scale for all of a weight or for square blocks:
+/// element. Adds the tasks that make them from main weights, once per step, for FP8 units of which
+/// ranks have shards. A weight has one scale for all of it, or for each square block:
 ///
-///   part_magnitudes(params -> m) ...  all_reduce_max(m)
-///   scales_of_magnitudes(m -> scales)  quantize_part(params, m -> fp8)
+///   part_magnitudes(main_weights -> m) ...  all_reduce_max(m)
+///   scales_of_magnitudes(m -> scales)  quantize_part(main_weights, m -> fp8)
 ///
 /// A shard may begin and end anywhere, so ranks share blocks: the reduction finds the largest
 /// magnitudes of whole blocks. Scales are then on all ranks.
@@ -51,7 +51,6 @@ class Fp8Parts {
   };
 
   void find_makers(std::span<const StageGraph* const> graphs);
-  bool gathers_copies(size_t unit) const;
   /// The units of a domain.
   void add_domain(size_t domain);
   void find_magnitudes(std::vector<Weight>& weights, const ParameterDomain& domain);

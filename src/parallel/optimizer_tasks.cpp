@@ -26,12 +26,9 @@ OptimizerTasks::OptimizerTasks(TaskWriter& writer, const ParameterLayout& layout
   add_state();
 }
 
-/// fp32 weights are updated in place if this rank's params buffer holds exactly the elements that
-/// it owns.
+/// Weights that are their own main weights are updated in place.
 bool OptimizerTasks::has_main_weights(size_t unit) const {
-  const ShardKind shard = layout_.domain_of(unit).shard;
-  return units_.dtype(unit) == DType::kBF16 || shard == ShardKind::kOptimizer ||
-         shard == ShardKind::kGradients;
+  return units_.has_main_weights(unit) && !units_.has_only_main_weights(unit);
 }
 
 void OptimizerTasks::add_state() {

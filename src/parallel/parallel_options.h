@@ -66,7 +66,8 @@ struct ParallelOptions {
                             ///< unsharded and are gathered after their update
   DType reduce_dtype = DType::kF32;  ///< of gradient reductions over data and context ranks; kF32
                                      ///< or kBF16
-  /// With kParameters: weights of which ranks gather FP8 copies. They form units of their own.
+  /// Weights that nothing but FP8 products reads. They form units of their own, because in a step
+  /// with FP8 products a rank has only its main weights of them and FP8 copies.
   std::set<std::string> fp8_weights = {};
 };
 

@@ -93,7 +93,7 @@ class LayoutBuilder {
     const auto domain = static_cast<size_t>(parameter.domain);
     check(domain < layout_.domains.size(), "parameter {} belongs to no domain of the layout",
           parameter.name);
-    OpenUnit& open = open_[2 * domain + (placed.gathers_fp8 ? 1 : 0)];
+    OpenUnit& open = open_[2 * domain + (placed.is_fp8 ? 1 : 0)];
     const bool same_unit =
         parameter.unit == open.last_name && placed.virtual_stage == open.virtual_stage;
     if (!same_unit && !merges(open, placed)) {
@@ -110,11 +110,12 @@ class LayoutBuilder {
   size_t start_unit(const PlacedParameter& placed) {
     const Parameter& parameter = placed.parameter;
     const bool is_expert = parameter.domain == DomainKind::kExpert;
-    layout_.units.push_back({.name = parameter.unit + (is_expert ? ".experts" : "") +
-                                     (placed.gathers_fp8 ? ".fp8" : ""),
-                             .domain = static_cast<size_t>(parameter.domain),
-                             .layer = parameter.layer,
-                             .virtual_stage = placed.virtual_stage});
+    layout_.units.push_back(
+        {.name = parameter.unit + (is_expert ? ".experts" : "") + (placed.is_fp8 ? ".fp8" : ""),
+         .domain = static_cast<size_t>(parameter.domain),
+         .layer = parameter.layer,
+         .is_fp8 = placed.is_fp8,
+         .virtual_stage = placed.virtual_stage});
     members_.emplace_back();
     return layout_.units.size() - 1;
   }
@@ -130,7 +131,7 @@ class LayoutBuilder {
 
   const BucketOptions& buckets_;
   ParameterLayout layout_;
-  std::vector<OpenUnit> open_;                // two by domain: without and with FP8 copies
+  std::vector<OpenUnit> open_;                // two by domain: not FP8, and FP8
   std::vector<std::vector<size_t>> members_;  // by unit
 };
 
@@ -220,9 +221,8 @@ ParameterLayout make_rank_layout(const ModelSpec& model, const Mesh& mesh, int r
         parameter.unit = kEmbeddingTable;
       }
       ParameterShard shard = shard_parameter(model, parameter, {tensor, experts});
-      const bool gathers_fp8 = options.fp8_weights.contains(parameter.name);
-      placed.push_back(
-          {std::move(parameter), std::move(shard), static_cast<int32_t>(v), gathers_fp8});
+      const bool is_fp8 = options.fp8_weights.contains(parameter.name);
+      placed.push_back({std::move(parameter), std::move(shard), static_cast<int32_t>(v), is_fp8});
     }
   }
   return place_parameters(std::move(placed),

@@ -51,6 +51,7 @@ class TrainProgram {
                 .weight_gather = options.parallel.weight_gather,
                 .whole_units = options.parallel.whole_units,
                 .shard_indices = shard_indices(mesh, rank, layout.domains),
+                .fp8 = options.fp8.has_value(),
                 .persistent_grads = !options.update_weights}),
         jobs_(start_.writer, model, layout, units_, mesh, rank, options.parallel,
               {.forward = {.microbatch = options.microbatch,
@@ -168,7 +169,8 @@ Program build_eval_program(const ModelSpec& model, const ParameterLayout& layout
                      .weight_gather = options.parallel.weight_gather,
                      .whole_units = options.parallel.whole_units,
                      .shard_indices = shard_indices(mesh, rank, layout.domains),
-                     .has_grads = false});
+                     .has_grads = false,
+                     .fp8 = options.fp8.has_value()});
   StageJobs jobs(start.writer, model, layout, units, mesh, rank, options.parallel,
                  {.forward = {.microbatch = options.microbatch,
                               .sequence = options.sequence,

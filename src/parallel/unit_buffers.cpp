@@ -25,21 +25,42 @@ UnitBuffers::UnitBuffers(TaskWriter& writer, const ParameterLayout& layout,
   }
 }
 
-DType UnitBuffers::dtype(size_t unit) const {
+DType UnitBuffers::compute_dtype(size_t unit) const {
   return options_.dtype == DType::kF64 ? DType::kF64
                                        : domain(unit).weight_dtype.value_or(options_.dtype);
+}
+
+DType UnitBuffers::dtype(size_t unit) const {
+  return has_only_main_weights(unit) ? DType::kF32 : compute_dtype(unit);
+}
+
+bool UnitBuffers::has_only_main_weights(size_t unit) const {
+  const bool stays_whole =
+      domain(unit).shard == ShardKind::kParameters && !is_sharded(unit);  // gathered after updates
+  return options_.fp8 && layout_.units[unit].is_fp8 && !stays_whole;
+}
+
+bool UnitBuffers::has_main_weights(size_t unit) const {
+  const ShardKind shard = domain(unit).shard;
+  return compute_dtype(unit) == DType::kBF16 || shard == ShardKind::kOptimizer ||
+         shard == ShardKind::kGradients;
 }
 
 void UnitBuffers::add_params() {
   for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
     const ParameterUnit& facts = layout_.units[unit];
-    const UnitRange range = is_sharded(unit) ? owned(unit) : UnitRange{0, facts.num_elems};
-    params_.push_back({writer_.builder().add_buffer({.name = param_buffer_name(facts),
-                                                     .dtype = dtype(unit),
-                                                     .shape = {range.num_elems()},
-                                                     .role = BufferRole::kParam,
-                                                     .lifetime = Lifetime::kPersistent}),
-                       range});
+    const bool only_main = has_only_main_weights(unit);
+    const bool is_main = only_main && has_main_weights(unit);
+    const UnitRange range =
+        only_main || is_sharded(unit) ? owned(unit) : UnitRange{0, facts.num_elems};
+    params_.push_back(
+        {writer_.builder().add_buffer(
+             {.name = is_main ? main_weight_buffer_name(facts) : param_buffer_name(facts),
+              .dtype = dtype(unit),
+              .shape = {range.num_elems()},
+              .role = is_main ? BufferRole::kMainWeight : BufferRole::kParam,
+              .lifetime = Lifetime::kPersistent}),
+         range});
   }
 }
 
@@ -113,7 +134,7 @@ void UnitBuffers::begin_job(const Job& job) {
                            job_.microbatch == job.microbatch &&
                            job_.virtual_stage == job.virtual_stage;
   std::erase_if(gathered_, [&](const auto& entry) {
-    return !turns_round || layout_.units[entry.first].layer >= 0;
+    return is_sharded(entry.first) && (!turns_round || layout_.units[entry.first].layer >= 0);
   });
   job_ = job;
 }
@@ -124,11 +145,13 @@ bool UnitBuffers::is_sharded(size_t unit) const {
 }
 
 bool UnitBuffers::gathers_updated_weights(size_t unit) const {
-  return domain(unit).shard != ShardKind::kNone && !is_sharded(unit);
+  return domain(unit).shard != ShardKind::kNone && !is_sharded(unit) &&
+         !has_only_main_weights(unit);
 }
 
 bool UnitBuffers::gathers_before_use(size_t unit) const {
-  return braid::gathers_before_use(layout_, unit, options_.weight_gather);
+  return gathers_updated_weights(unit) &&
+         braid::gathers_before_use(layout_, unit, options_.weight_gather);
 }
 
 void UnitBuffers::gather_updated_weights(size_t unit) {
@@ -137,24 +160,33 @@ void UnitBuffers::gather_updated_weights(size_t unit) {
 }
 
 BufferId UnitBuffers::weights(size_t unit) {
-  if (!is_sharded(unit)) {
-    if (gathers_before_use(unit) && is_up_to_date_.insert(unit).second) {
-      gather_updated_weights(unit);
-    }
-    return params_[unit].buffer;
+  if (gathers_copies(unit)) {
+    return gathered(unit, fp8_parts_.at(unit));
   }
+  if (is_sharded(unit)) {
+    return gathered(unit, params_[unit].buffer);
+  }
+  if (gathers_before_use(unit) && is_up_to_date_.insert(unit).second) {
+    gather_updated_weights(unit);
+  }
+  return params_[unit].buffer;
+}
+
+/// A gather that is not of one job has the label of those in `gather_updated_weights`.
+BufferId UnitBuffers::gathered(size_t unit, BufferId source) {
   const auto [entry, inserted] = gathered_.try_emplace(unit, BufferId());
   if (inserted) {
     const ParameterUnit& facts = layout_.units[unit];
-    const auto part = fp8_parts_.find(unit);
-    const BufferId source = part == fp8_parts_.end() ? params_[unit].buffer : part->second;
-    entry->second =
-        writer_.step_buffer(fmt::format("gathered.{}.{}", facts.name, to_string({job_})),
-                            writer_.builder().program().buffers[source.index()].dtype,
-                            facts.num_elems, BufferRole::kGathered);
+    const bool of_job = is_sharded(unit);
+    const std::string suffix = of_job ? fmt::format(".{}", to_string({job_})) : std::string();
+    entry->second = writer_.step_buffer(fmt::format("gathered.{}{}", facts.name, suffix),
+                                        writer_.builder().program().buffers[source.index()].dtype,
+                                        facts.num_elems, BufferRole::kGathered);
     Label at = label(unit, Phase::kComm);
-    at.microbatch = job_.microbatch;
-    at.virtual_stage = job_.virtual_stage;
+    if (of_job) {
+      at.microbatch = job_.microbatch;
+      at.virtual_stage = job_.virtual_stage;
+    }
     writer_.all_gather(writer_.builder().whole(source), {entry->second, 0, facts.num_elems},
                        domain(unit).shard_group, at);
   }

@@ -32,7 +32,8 @@ struct UnitBufferOptions {
   int64_t whole_units = 0;  ///< with kParameters: number of first buckets that stay unsharded
   std::vector<int64_t> shard_indices;  ///< shards of this rank, by domain (see `shard_indices()`)
   bool has_grads = true;               ///< false for a forward without backward
-  bool persistent_grads = false;       ///< keep main grads so that the host can read them
+  bool fp8 = false;  ///< the program has FP8 products, so FP8 units are their main weights
+  bool persistent_grads = false;  ///< keep main grads so that the host can read them
 };
 
 /// True if ranks hold the unit whole, each updates only a part, and the all-gather of the updated
@@ -48,7 +49,10 @@ bool gathers_before_use(const ParameterLayout& layout, size_t unit, WeightGather
 /// ranks hold weights whole but update shards, updated weights are gathered in place, after the
 /// update or at their first use; those of the first `whole_units` after the update. Buffers per
 /// unit: "params" in compute dtype, whole or this rank's shard (sharded parameters except the first
-/// `whole_units`); "main_grads" in fp32 (f64 for f64), whole or the shard (any sharding).
+/// `whole_units`); "main_grads" in fp32 (f64 for f64), whole or the shard (any sharding). FP8 units
+/// have no weights in compute dtype except the first `whole_units`: they are main weights, fp32,
+/// whole or the shard (any sharding), from which FP8 copies are made. Ranks with shards gather the
+/// copies at their first use, in a job (sharded parameters) or in the step.
 class UnitBuffers {
  public:
   /// The layout and the writer must outlive this object.
@@ -56,10 +60,19 @@ class UnitBuffers {
 
   /// Elements of the unit that this rank updates.
   UnitRange owned(size_t unit) const { return owned_[unit]; }
-  /// Dtype of the unit's weights.
+  /// Dtype of `params`.
   DType dtype(size_t unit) const;
-  /// Persistent weights in compute dtype.
+  /// Persistent weights: in compute dtype, or main weights if the unit has nothing else.
   const UnitBuffer& params(size_t unit) const { return params_[unit]; }
+  /// True if `params` are main weights of an FP8 unit.
+  bool has_only_main_weights(size_t unit) const;
+  /// True if FP8 copies of `params` are those of its elements rounded to bf16.
+  bool rounds_main_weights(size_t unit) const {
+    return has_only_main_weights(unit) && compute_dtype(unit) == DType::kBF16;
+  }
+  /// True if training has main weights in a buffer of that name. fp32 weights are their own if the
+  /// rank has exactly the elements that it owns.
+  bool has_main_weights(size_t unit) const;
   /// True if ranks hold the whole unit but each updates only a part, so that an all-gather is
   /// needed.
   bool gathers_updated_weights(size_t unit) const;
@@ -69,7 +82,11 @@ class UnitBuffers {
   void gather_updated_weights(size_t unit);
   /// True if ranks hold only shards of the unit's weights, which are gathered for each job.
   bool is_sharded(size_t unit) const;
-  /// From now on `weights` gathers `part`, the FP8 copy of this rank's shard, instead of it.
+  /// True if ranks gather FP8 copies of their shards of an FP8 unit.
+  bool gathers_copies(size_t unit) const {
+    return has_only_main_weights(unit) && domain(unit).shard != ShardKind::kNone;
+  }
+  /// From now on `weights` gathers `part`, the FP8 copy of this rank's shard.
   void gather_copies(size_t unit, BufferId part) { fp8_parts_[unit] = part; }
   /// The reduced gradient of the elements that this rank owns; complete after `finish_gradients`.
   const UnitBuffer& main_grads(size_t unit) const { return main_grads_[unit]; }
@@ -77,8 +94,8 @@ class UnitBuffers {
   /// `weights` and `gradient` must be called between these two, for that job.
   void begin_job(const Job& job);
   void end_job();
-  /// Returns a buffer with the whole unit, or its FP8 copy (`gather_copies`). Gathers it first if
-  /// necessary.
+  /// Returns a buffer with the whole unit, or its FP8 copy by rows (`gather_copies`). Gathers it
+  /// first if necessary.
   BufferId weights(size_t unit);
   /// Returns where the job writes the gradient of a slot, and true if this is the first write,
   /// which must overwrite.
@@ -101,7 +118,9 @@ class UnitBuffers {
 
   const ParameterDomain& domain(size_t unit) const { return layout_.domain_of(unit); }
   bool shards_gradients(size_t unit) const { return domain(unit).shard >= ShardKind::kGradients; }
+  DType compute_dtype(size_t unit) const;
   void add_params();
+  BufferId gathered(size_t unit, BufferId source);
   void add_main_grads();
   void zero_gaps(size_t unit, BufferId buffer);
   void zero_slots_but(size_t unit, BufferId buffer, const std::set<int64_t>& written);
@@ -126,7 +145,7 @@ class UnitBuffers {
   std::map<JobGradientKey, JobGradient> job_grads_;
   std::vector<bool> has_main_grads_;  // by unit: the shard has been written
   Job job_;
-  std::map<size_t, BufferId> gathered_;  // by unit: gathered weights of this job
+  std::map<size_t, BufferId> gathered_;  // by unit: gathered weights of this job, or of the step
   std::map<size_t, BufferId> fp8_parts_;
   std::set<size_t> is_up_to_date_;  // units that this program has gathered before use
 };

@@ -82,9 +82,9 @@ std::vector<ProductSite> fp8_sites(const RunSpec& run) {
   return quantize_products(graph, *run.fp8);
 }
 
-std::set<std::string> gathered_fp8_weights(const RunSpec& run) {
-  if (!run.fp8 || run.fp8->block == 32 || !run.config.train.fp8_param_gather ||
-      run.parallel.shard != ShardKind::kParameters) {
+std::set<std::string> fp8_weights(const RunSpec& run) {
+  const bool has_shards = run.parallel.shard != ShardKind::kNone;
+  if (!run.fp8 || (has_shards && (run.fp8->block == 32 || !run.config.train.fp8_param_gather))) {
     return {};
   }
   StageGraph graph = forward_of(run);
@@ -92,6 +92,13 @@ std::set<std::string> gathered_fp8_weights(const RunSpec& run) {
   std::set<std::string> names;
   for (const Node& node : graph.weights) {
     names.insert(graph.value(node.operands[0]).name);
+  }
+  for (const Node& node : graph.forward) {  // what reads a weight in the backward reads it here too
+    for (const ValueId id : node.operands) {
+      if (graph.value(id).kind == ValueKind::kParam) {
+        names.erase(graph.value(id).name);
+      }
+    }
   }
   return names;
 }
@@ -108,8 +115,9 @@ std::string describe_fp8(const RunSpec& run) {
                         line.first.depth, line.layers, describe_types(run, line.first));
   }
   if (!run.parallel.fp8_weights.empty()) {
-    text += fmt::format("fp8      ranks gather FP8 copies of {} weights, not the weights\n",
-                        run.parallel.fp8_weights.size());
+    text += fmt::format("fp8      {} weights are kept as main weights and FP8 copies alone{}\n",
+                        run.parallel.fp8_weights.size(),
+                        run.parallel.shard == ShardKind::kNone ? "" : "; ranks gather the copies");
   }
   return text;
 }

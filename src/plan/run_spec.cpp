@@ -171,7 +171,7 @@ RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
   run.moments_dtype = choice<DType>(config.optimizer.moments_dtype);
   run.microbatch_sequences = microbatch_sequences(config);
   run.num_microbatches = num_microbatches(config);
-  run.parallel.fp8_weights = gathered_fp8_weights(run);
+  run.parallel.fp8_weights = fp8_weights(run);
   run.passes = passes_of(config);
   run.is_scheduled = is_scheduled(config.overlap);
   run.cost_model = std::move(costs);

@@ -1,6 +1,8 @@
 // The CPU's kernels are the definition: parts, magnitudes and scales must have their bits.
 #include "ops/quantize_part.h"
 
+#include <bit>
+
 #include "support/cuda_operand_bytes.h"
 
 namespace braid {
@@ -29,6 +31,19 @@ std::vector<std::byte> random_part(int64_t count, uint64_t seed) {
     const uint16_t bits =
         random.below(3000) == 0 ? uint16_t{0x7F80} : BFloat16(static_cast<float>(value)).bits;
     std::memcpy(bytes.data() + 2 * i, &bits, sizeof(bits));
+  }
+  return bytes;
+}
+
+/// f32, a third of them halfway between two bf16.
+std::vector<std::byte> random_main_weights(int64_t count, uint64_t seed) {
+  TestRandom random(seed);
+  std::vector<std::byte> bytes(static_cast<size_t>(count) * sizeof(float));
+  for (int64_t i = 0; i < count; ++i) {
+    const double value = random.uniform(-1, 1) * std::exp2(random.uniform(-30, 30));
+    uint32_t bits = std::bit_cast<uint32_t>(static_cast<float>(value));
+    bits = i % 3 == 0 ? (bits & 0xFFFF0000u) | 0x8000u : bits;
+    std::memcpy(bytes.data() + static_cast<size_t>(i) * sizeof(bits), &bits, sizeof(bits));
   }
   return bytes;
 }
@@ -69,6 +84,39 @@ TEST_F(QuantizePartCudaTest, AllResultsHaveTheBitsOfTheCpu) {
            {read(DType::kI32, blocks), write(DType::kF32, scales.shape({part.rows, part.columns})),
             write(DType::kF32, scales.shape({part.columns, part.rows}))}},
           {found[1]}, context());
+    }
+  }
+}
+
+TEST_F(QuantizePartCudaTest, PartsOfMainWeightsHaveTheBitsOfTheCpu) {
+  uint64_t seed = 1;
+  for (const Part& part : kParts) {
+    for (const int64_t block : {0, 128}) {
+      for (const bool watch : {false, true}) {
+        const Shape blocks = magnitude_shape(part.rows, part.columns, block);
+        QuantizePartAttributes attributes{.rows = part.rows,
+                                          .columns = part.columns,
+                                          .block = block,
+                                          .begin = part.begin,
+                                          .rounds = {true}};
+        const std::vector<std::byte> x = random_main_weights(part.count, seed++);
+        const OperandBytes found =
+            expect_bits_of_cpu({"part_magnitudes",
+                                to_attributes(attributes),
+                                {read(DType::kF32, {part.count}), write(DType::kI32, blocks)}},
+                               {x}, context());
+        attributes.watch = {watch};
+        OpSpec spec{"quantize_part",
+                    to_attributes(attributes),
+                    {read(DType::kF32, {part.count}), read(DType::kI32, blocks),
+                     write(DType::kF8E4M3, {part.count})}};
+        OperandBytes operands{x, found[1], poisoned_bytes(spec.operands[2])};
+        if (watch) {
+          spec.operands.push_back(tally_spec(Fp8Tally::kSize));
+          operands.emplace_back(Fp8Tally::kSize * sizeof(int64_t));
+        }
+        expect_bits_of_cpu(spec, std::move(operands), context());
+      }
     }
   }
 }

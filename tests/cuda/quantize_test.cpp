@@ -1,6 +1,7 @@
 // The CPU's kernel is the definition: copies and scales must have its bits.
 #include "ops/quantize.h"
 
+#include <bit>
 #include <functional>
 
 #include "support/cuda_operand_bytes.h"
@@ -116,6 +117,43 @@ TEST_F(QuantizeCudaTest, CopiesMayHaveDifferentFormats) {
           quantize_spec(272, 264, {.block = form.block, .square = form.square}, row, column);
       spec.op = "quantize_weight";
       expect_equal_to_cpu(spec, x, context());
+    }
+  }
+}
+
+/// f32 of magnitudes from 2^-30 to 2^30, every seventh halfway between two bf16; with `bad`, some
+/// rows have infinity or NaN.
+std::vector<std::byte> random_main_weights(int64_t count, bool bad, uint64_t seed) {
+  TestRandom random(seed);
+  std::vector<std::byte> bytes(static_cast<size_t>(count) * sizeof(float));
+  for (int64_t i = 0; i < count; ++i) {
+    const auto value =
+        static_cast<float>(random.uniform(-1, 1) * std::exp2(random.uniform(-30, 30)));
+    uint32_t bits = std::bit_cast<uint32_t>(value);
+    bits = i % 7 == 0 ? (bits & 0xFFFF0000u) | 0x8000u : bits;
+    bits = bad && i % 5000 == 77 ? (i % 2 == 0 ? 0x7F800000u : 0xFFC00001u) : bits;
+    std::memcpy(bytes.data() + static_cast<size_t>(i) * sizeof(bits), &bits, sizeof(bits));
+  }
+  return bytes;
+}
+
+TEST_F(QuantizeCudaTest, CopiesOfMainWeightsHaveTheBitsOfTheCpu) {
+  uint64_t seed = 1;
+  for (const auto& [rows, columns] : kSizes) {
+    for (const int64_t block : {0, 32, 128}) {
+      for (const bool column : {false, true}) {
+        for (const bool watch : {false, true}) {
+          OpSpec spec =
+              quantize_spec(QuantizeAttributes{.block = block,
+                                               .square = ScaleLayout::of_weight(block).square,
+                                               .column = column,
+                                               .rounds = {true},
+                                               .watch = {watch}},
+                            {read(DType::kF32, {rows, columns})}, {rows, columns});
+          spec.op = "quantize_weight";
+          expect_equal_to_cpu(spec, random_main_weights(rows * columns, column, seed++), context());
+        }
+      }
     }
   }
 }

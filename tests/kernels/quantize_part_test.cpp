@@ -17,6 +17,7 @@ struct Weight {
   int64_t columns = 0;
   int64_t block = 128;
   std::vector<double> x = {};
+  MainWeightsAttribute rounds = {};
 
   int64_t count() const { return rows * columns; }
   Shape blocks() const { return magnitude_shape(rows, columns, block); }
@@ -26,12 +27,12 @@ KernelCase whole_copies(const Weight& weight) {
   const ScaleLayout scales = ScaleLayout::of_weight(weight.block);
   const Shape row{weight.rows, weight.columns};
   const Shape column{weight.columns, weight.rows};
-  KernelCase kernel(
-      {"quantize_weight",
-       to_attributes(QuantizeAttributes{.block = weight.block, .square = scales.square}),
-       {read(weight.dtype, row), write(DType::kF8E4M3, row),
-        write(scales.dtype(), scales.shape(row)), write(DType::kF8E4M3, column),
-        write(scales.dtype(), scales.shape(column))}});
+  KernelCase kernel({"quantize_weight",
+                     to_attributes(QuantizeAttributes{
+                         .block = weight.block, .square = scales.square, .rounds = weight.rounds}),
+                     {read(weight.dtype, row), write(DType::kF8E4M3, row),
+                      write(scales.dtype(), scales.shape(row)), write(DType::kF8E4M3, column),
+                      write(scales.dtype(), scales.shape(column))}});
   kernel.set(0, weight.x);
   kernel.run();
   return kernel;
@@ -49,7 +50,8 @@ KernelCase part_case(const char* op, const Weight& weight, Cut cut,
                      to_attributes(QuantizePartAttributes{.rows = weight.rows,
                                                           .columns = weight.columns,
                                                           .block = weight.block,
-                                                          .begin = cut.begin}),
+                                                          .begin = cut.begin,
+                                                          .rounds = weight.rounds}),
                      std::move(operands)});
   kernel.set(0, {weight.x.begin() + cut.begin, weight.x.begin() + cut.end});
   return kernel;
@@ -154,6 +156,30 @@ TEST(QuantizePart, PartsOfAnyCutAreThoseOfTheWholeWeight) {
         }
       }
     }
+  }
+}
+
+// 1.7501 x 2^20 rounds to 1.75 x 2^20, which has a smaller scale; 2^-120 is far below all others.
+TEST(QuantizePart, MainWeightsHaveTheCopiesOfWeightsInBf16) {
+  TestRandom random(13);
+  for (const int64_t block : {0, 32, 128}) {
+    Weight main{DType::kF32, 160, 192, block, uneven_values(random, 160 * 192), {true}};
+    main.x[7] = std::ldexp(1.7501, 20);
+    main.x[8] = std::ldexp(1.0, -120);
+    Weight narrow = main;
+    narrow.dtype = DType::kBF16;
+    narrow.rounds = {};
+    const KernelCase expected = whole_copies(narrow);
+    const KernelCase found = whole_copies(main);
+    for (const size_t operand : {1, 2, 3, 4}) {
+      EXPECT_TRUE(found.bytes(operand) == expected.bytes(operand)) << block << " " << operand;
+    }
+    if (block != 32) {
+      expect_whole_copies(main, random_cuts(random, main.count(), 3));
+    }
+    Weight plain = main;
+    plain.rounds = {};
+    EXPECT_FALSE(whole_copies(plain).bytes(1) == expected.bytes(1)) << block;
   }
 }
 

@@ -203,6 +203,15 @@ class DeclaredForms {
       add({{"part_magnitudes", attributes, {read(data_, {37}), write(DType::kI32, blocks)}},
            {"x", "magnitudes"},
            {{0, 0}}});
+      if (data_ == DType::kF32) {
+        QuantizePartAttributes main = part;
+        main.rounds = {true};
+        add({{"part_magnitudes",
+              to_attributes(main),
+              {read(data_, {37}), write(DType::kI32, blocks)}},
+             {"x", "magnitudes"},
+             {{0, 0}}});
+      }
       add({{"quantize_part",
             attributes,
             {read(data_, {37}), read(DType::kI32, blocks), write(DType::kF8E4M3, {37})}},

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -53,12 +54,12 @@ int64_t count_ops(const RunPlan& plan, std::string_view op) {
 }
 
 /// Steps with and without gathers of copies.
-void expect_no_bit_changes(RunConfig config) {
+void expect_no_bit_changes(RunConfig config, int64_t steps = 1) {
   const RunPlan plan = plan_of(config);
   EXPECT_GT(gathered_bytes(plan, /*of_copies=*/true), 0);
-  const Outcome copies = run(config, 1);
+  const Outcome copies = run(config, steps);
   config.train.fp8_param_gather = false;
-  expect_same_bits(copies, run(config, 1));
+  expect_same_bits(copies, run(config, steps));
 }
 
 // Shards of 3 and 5 ranks cut rows, and blocks between ranks.
@@ -134,10 +135,71 @@ TEST(Fp8ParamGather, NeedsLessMemoryOnManyRanks) {
 // Columns of 1 x 32 blocks are not the rows transposed, and one rank has nothing to gather.
 TEST(Fp8ParamGather, LeavesValuesWhereCopiesWouldNotDo) {
   EXPECT_EQ(gathered_bytes(plan_of(sharded_config(2, "mxfp8")), /*of_copies=*/true), 0);
-  RunConfig config = sharded_config(2, "block");
-  config.parallel.shard = "gradients";
-  EXPECT_EQ(gathered_bytes(plan_of(config), /*of_copies=*/true), 0);
   EXPECT_EQ(count_ops(plan_of(sharded_config(1, "block")), "all_reduce_max"), 0);
+}
+
+// Ranks that update shards of weights gather copies once per step, for all microbatches.
+TEST(Fp8ParamGather, ChangesNoBitWhereRanksUpdateShards) {
+  struct Case {
+    int64_t ranks;
+    std::string recipe;
+    std::string shard;
+    std::string dtype;
+  };
+  for (const Case& it : {Case{2, "tensor", "optimizer", "bfloat16"},
+                         {3, "block", "gradients", "bfloat16"},
+                         {5, "block", "optimizer", "float32"},
+                         {8, "tensor", "gradients", "bfloat16"}}) {
+    SCOPED_TRACE(fmt::format("{} ranks, {}, {}", it.ranks, it.recipe, it.shard));
+    RunConfig config = sharded_config(it.ranks, it.recipe);
+    config.parallel.shard = it.shard;
+    config.train.dtype = it.dtype;
+    config.model.layers = 1;
+    config.train.microbatch = 1;
+    config.train.global_batch = 2 * it.ranks;
+    config.train.sequence = 128;
+    expect_no_bit_changes(config, 2);
+  }
+}
+
+/// Places in the program of rank 0 of the first task and of the last one that `is_one` selects.
+std::pair<ptrdiff_t, ptrdiff_t> places_of(const Program& program,
+                                          const std::function<bool(const Task&)>& is_one) {
+  const auto first = std::ranges::find_if(program.tasks, is_one);
+  const auto last = std::find_if(program.tasks.rbegin(), program.tasks.rend(), is_one);
+  return {first - program.tasks.begin(), program.tasks.rend() - last - 1};
+}
+
+// The copies of a layer arrive while the layer before it computes, or all do at the beginning.
+TEST(Fp8ParamGather, OfUpdatedWeightsHidesAsThatOfWeights) {
+  RunConfig config = sharded_config(2, "block");
+  config.parallel.shard = "optimizer";
+  config.train.global_batch = 8;
+  config.overlap.mode = "off";
+  const Outcome expected = run(config, 2);
+  config.overlap.mode = "manual";
+  config.overlap.overlap_param_gather = true;
+  for (const bool aligned : {false, true}) {
+    config.overlap.align_param_gather = aligned;
+    config.overlap.overlap_param_gather_with_optimizer_step = aligned;
+    const RunPlan plan = plan_of(config);
+    const Program& program = plan.ranks.front().programs[kTrainProgram];
+    const auto gathers = [&](const Task& task) {
+      return program.spec(task).op == "all_gather" && task.label.layer == 1 &&
+             is_fp8(program.spec(task).operands[1].dtype);
+    };
+    const auto products = [&](const Task& task) {
+      return program.spec(task).op == "scaled_linear" && task.label.layer == 0 &&
+             task.label.microbatch == 0;
+    };
+    const auto [gather, last_gather] = places_of(program, gathers);
+    const auto [first, last] = places_of(program, products);
+    EXPECT_EQ(gather, last_gather);
+    EXPECT_LT(gather, aligned ? first : last);
+    EXPECT_NE(program.tasks[static_cast<size_t>(gather)].stream,
+              program.tasks[static_cast<size_t>(first)].stream);
+    expect_same_bits(run(config, 2), expected);
+  }
 }
 
 }  // namespace

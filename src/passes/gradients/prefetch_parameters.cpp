@@ -25,6 +25,7 @@ struct Gather {
   BufferRange from;
   BufferId to;
   bool is_step_buffer = false;
+  bool is_of_step = false;     ///< once for all jobs: of weights that are updated in parts
   uint32_t first_use = kNone;  ///< first other task that touches what is gathered
   uint32_t last_use = kNone;
   size_t group = 0;
@@ -114,6 +115,7 @@ std::optional<Gather> gather_at(const Program& program, const Accesses& accesses
                 .from = ranges[0],
                 .to = ranges[1].buffer,
                 .is_step_buffer = is_step_buffer,
+                .is_of_step = is_updated || it.label.microbatch < 0,
                 .first_use = accesses.next(ranges[1].buffer, task)};
   gather.last_use = accesses.last(gather.to);
   const bool is_whole_life =
@@ -238,7 +240,7 @@ class Places {
   uint32_t wanted_place(size_t index) const {
     const Gather& gather = gathers_.list()[index];
     const auto distance = static_cast<size_t>(options_.units);
-    if (!gather.is_step_buffer && options_.aligns) {
+    if (gather.is_of_step && options_.aligns) {
       return 0;
     }
     if (distance == 0) {

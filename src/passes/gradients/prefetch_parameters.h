@@ -10,8 +10,9 @@ struct PrefetchParametersOptions {
   /// How many units before its use a gather starts; 0: at its use. At most `units` + 1 units are
   /// gathered at a time.
   int64_t units = 1;
-  /// If true, gathers of updated weights into their persistent buffers ignore `units`: they start
-  /// at the beginning of the step, one after the other, in the same way on all pipeline ranks.
+  /// If true, gathers of updated weights into their persistent buffers, and of their FP8 copies
+  /// once per step, ignore `units`: they start at the beginning of the step, or as soon as copies
+  /// are made, one after the other, in the same way on all pipeline ranks.
   bool aligns = true;
 };
 
@@ -29,8 +30,9 @@ struct PrefetchParametersOptions {
 /// of the backward) is gathered once. Units in a row of one layer and job count as one: FP8 copies
 /// and the other weights of a layer are two gathers.
 ///
-/// Updated weights (role param, whole on every rank) need no extra memory. Candidates: an
-/// all_gather of phase comm on a compute stream that writes one such buffer in full. This pass only
+/// Updated weights (role param, whole on every rank) need no extra memory. FP8 copies of them are
+/// gathered once, into a buffer of the step that several jobs read. Candidates: an all_gather of
+/// phase comm on a compute stream that writes one such buffer in full. This pass only
 /// decides the order; assign_streams moves gathers to a stream of their own. Counts gathers that
 /// are moved or dropped, or whose memory is handed over. Rounding does not change. Place: after
 /// overlap_grad_reduce, because reductions and gathers share one stream. A gather goes before the

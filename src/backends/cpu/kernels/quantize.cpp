@@ -6,6 +6,7 @@
 #include "backends/cpu/kernels/column_sums.h"
 #include "backends/cpu/kernels/factories.h"
 #include "backends/cpu/kernels/fp8_tally.h"
+#include "backends/cpu/kernels/main_weight.h"
 #include "backends/cpu/kernels/support.h"
 #include "base/float8.h"
 #include "ops/attributes.h"
@@ -222,6 +223,9 @@ CpuKernel quantize_kernel(const OpSpec& spec, int num_workers) {
 }  // namespace
 
 CpuKernel make_quantize(const OpSpec& spec, int num_workers) {
+  if (attributes_of<QuantizeAttributes>(spec).rounds.main_weights) {
+    return quantize_kernel<MainWeight>(spec, num_workers);
+  }
   return spec.operands[0].dtype == DType::kF32 ? quantize_kernel<float>(spec, num_workers)
                                                : quantize_kernel<BFloat16>(spec, num_workers);
 }

@@ -5,6 +5,7 @@
 
 #include "backends/cpu/kernels/factories.h"
 #include "backends/cpu/kernels/fp8_tally.h"
+#include "backends/cpu/kernels/main_weight.h"
 #include "backends/cpu/kernels/support.h"
 #include "base/float8.h"
 #include "ops/attributes.h"
@@ -115,11 +116,17 @@ void write_scales(const int32_t* magnitudes, const Shape& blocks, bool transpose
 }  // namespace
 
 CpuKernel make_part_magnitudes(const OpSpec& spec, int /*num_workers*/) {
+  if (attributes_of<QuantizePartAttributes>(spec).rounds.main_weights) {
+    return part_magnitudes_kernel<MainWeight>(spec);
+  }
   return spec.operands[0].dtype == DType::kF32 ? part_magnitudes_kernel<float>(spec)
                                                : part_magnitudes_kernel<BFloat16>(spec);
 }
 
 CpuKernel make_quantize_part(const OpSpec& spec, int /*num_workers*/) {
+  if (attributes_of<QuantizePartAttributes>(spec).rounds.main_weights) {
+    return quantize_part_kernel<MainWeight>(spec);
+  }
   return spec.operands[0].dtype == DType::kF32 ? quantize_part_kernel<float>(spec)
                                                : quantize_part_kernel<BFloat16>(spec);
 }

@@ -118,6 +118,15 @@ Launch launch_for(const OpSpec& spec, const QuantizeAttributes& attributes) {
                                   : launch_source<Blocks::kRuns128, Source>;
 }
 
+/// As ScaleLayout::of_weight.
+Launch launch_for_main_weights(const OpSpec& spec, const QuantizeAttributes& attributes) {
+  check(attributes.square || attributes.block != 128, "op {}: no weight has runs of {}", spec.op,
+        attributes.block);
+  return attributes.square       ? launch_source<Blocks::kSquares, MainWeightSource>
+         : attributes.block == 0 ? launch_source<Blocks::kAll, MainWeightSource>
+                                 : launch_source<Blocks::kRuns32, MainWeightSource>;
+}
+
 using BfGateUp = GateUp<Bf16>;
 
 struct SourceEntry {
@@ -138,6 +147,9 @@ constexpr SourceEntry kSources[] = {
 
 Launch find_launch(const OpSpec& spec) {
   const auto attributes = attributes_of<QuantizeAttributes>(spec);
+  if (attributes.rounds.main_weights) {
+    return launch_for_main_weights(spec, attributes);
+  }
   const auto* const found = std::ranges::find(kSources, attributes.source.of, &SourceEntry::op);
   check(found != std::end(kSources), "op {}: no CUDA kernel with {}", spec.op,
         attributes.source.of);
@@ -166,8 +178,9 @@ DType format_of(const OpSpec& spec, int at) {
 
 CudaKernel make_cuda_quantize(const OpSpec& spec, CudaContext& /*context*/) {
   const OperandSpec& x = spec.operands[0];
-  check(x.dtype == DType::kBF16, "op {}: no CUDA kernel for {}", spec.op, dtype_name(x.dtype));
   const auto attributes = attributes_of<QuantizeAttributes>(spec);
+  check(x.dtype == DType::kBF16 || attributes.rounds.main_weights, "op {}: no CUDA kernel for {}",
+        spec.op, dtype_name(x.dtype));
   const QuantizeOperands at(attributes);
   const Shape shape = quantized_value(spec).shape;
   const QuantizeScratch scratch(shape[0], shape[1], attributes.block, attributes.has_bias);

@@ -10,6 +10,7 @@
 #include "backends/cuda/kernels/factories.h"
 #include "backends/cuda/kernels/fp8_tally.cuh"
 #include "backends/cuda/kernels/launch.h"
+#include "backends/cuda/kernels/main_weight.cuh"
 #include "backends/cuda/kernels/quantize_tile.cuh"
 #include "ops/attributes.h"
 
@@ -24,7 +25,7 @@ constexpr int kChunk = 8;           // elements
 constexpr int kChunksOfThread = 4;  // a warp's chunks lie one behind the other
 
 struct PartArgs {
-  const Bf16* x = nullptr;  // [count]
+  const void* x = nullptr;  // [count] bf16 or, of main weights, f32
   int64_t count = 0;
   int64_t begin = 0;  // of x in the weight
   int64_t columns = 0;
@@ -57,8 +58,10 @@ __device__ void raise_magnitude(const PartArgs& args, int64_t block, int magnitu
   }
 }
 
+template <class T>
 __global__ void __launch_bounds__(kThreads)
     part_magnitudes_kernel(const __grid_constant__ PartArgs args) {
+  const auto* const x = static_cast<const T*>(args.x);
   const int64_t first = int64_t{blockIdx.x} * kThreads * kChunksOfThread + threadIdx.x;
 #pragma unroll
   for (int i = 0; i < kChunksOfThread; ++i) {
@@ -66,7 +69,7 @@ __global__ void __launch_bounds__(kThreads)
     if (elem >= args.count) {
       break;
     }
-    const auto values = load_vector<kChunk, true>(args.x + elem, kChunk);
+    const auto values = as_bf16(load_vector<kChunk, true>(x + elem, kChunk));
     int most = 0;
 #pragma unroll
     for (const Bf16 value : values.elems) {
@@ -77,11 +80,13 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 /// Of any sizes, one element per thread.
+template <class T>
 __global__ void __launch_bounds__(kThreads)
     any_part_magnitudes_kernel(const __grid_constant__ PartArgs args) {
   const int64_t elem = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (elem < args.count) {
-    raise_magnitude(args, block_at(args, elem), magnitude_of(args.x[elem]));
+    const T value = static_cast<const T*>(args.x)[elem];
+    raise_magnitude(args, block_at(args, elem), magnitude_of(as_bf16(value)));
   }
 }
 
@@ -109,14 +114,15 @@ __device__ void add_to_tally(const PartArgs& args, const Fp8Counter<kWatch>& los
   }
 }
 
-template <bool kWatch>
+template <class T, bool kWatch>
 __global__ void __launch_bounds__(kThreads)
     quantize_part_kernel(const __grid_constant__ PartArgs args) {
   const int64_t elem = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kChunk;
   Fp8Counter<kWatch> losses;
   if (elem < args.count) {
     const float factor = factor_at(args, elem);
-    const auto values = load_vector<kChunk, true>(args.x + elem, kChunk);
+    const auto values =
+        as_bf16(load_vector<kChunk, true>(static_cast<const T*>(args.x) + elem, kChunk));
     DeviceVector<uint8_t, kChunk> bytes;
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
@@ -128,27 +134,16 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 /// Of any sizes, one element per thread.
-template <bool kWatch>
+template <class T, bool kWatch>
 __global__ void __launch_bounds__(kThreads)
     quantize_any_part_kernel(const __grid_constant__ PartArgs args) {
   const int64_t elem = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   Fp8Counter<kWatch> losses;
   if (elem < args.count) {
-    args.part[elem] = rounded(args.x[elem], factor_at(args, elem), losses);
+    const Bf16 value = as_bf16(static_cast<const T*>(args.x)[elem]);
+    args.part[elem] = rounded(value, factor_at(args, elem), losses);
   }
   add_to_tally(args, losses);
-}
-
-template <bool kWatch>
-void launch_part(const PartArgs& args, bool has_whole_chunks, cudaStream_t stream) {
-  if (has_whole_chunks) {
-    const unsigned grid = grid_of(ceil_div(args.count, int64_t{kThreads} * kChunk));
-    quantize_part_kernel<kWatch><<<grid, kThreads, 0, stream>>>(args);
-  } else {
-    const unsigned grid = grid_of(ceil_div(args.count, kThreads));
-    quantize_any_part_kernel<kWatch><<<grid, kThreads, 0, stream>>>(args);
-  }
-  BRAID_CUDA_CHECK(cudaGetLastError());
 }
 
 /// Whether chunks lie in one row and one block, and are aligned.
@@ -157,9 +152,47 @@ bool has_whole_chunks(const PartArgs& args) {
          all_aligned(16, {args.x}) && all_aligned(8, {args.part});
 }
 
+template <class T>
+void launch_magnitudes(const PartArgs& args, cudaStream_t stream) {
+  if (has_whole_chunks(args)) {
+    const unsigned grid =
+        grid_of(ceil_div(args.count, int64_t{kThreads} * kChunk * kChunksOfThread));
+    part_magnitudes_kernel<T><<<grid, kThreads, 0, stream>>>(args);
+  } else {
+    const unsigned grid = grid_of(ceil_div(args.count, kThreads));
+    any_part_magnitudes_kernel<T><<<grid, kThreads, 0, stream>>>(args);
+  }
+  BRAID_CUDA_CHECK(cudaGetLastError());
+}
+
+template <class T, bool kWatch>
+void launch_part(const PartArgs& args, cudaStream_t stream) {
+  if (has_whole_chunks(args)) {
+    const unsigned grid = grid_of(ceil_div(args.count, int64_t{kThreads} * kChunk));
+    quantize_part_kernel<T, kWatch><<<grid, kThreads, 0, stream>>>(args);
+  } else {
+    const unsigned grid = grid_of(ceil_div(args.count, kThreads));
+    quantize_any_part_kernel<T, kWatch><<<grid, kThreads, 0, stream>>>(args);
+  }
+  BRAID_CUDA_CHECK(cudaGetLastError());
+}
+
+using Launch = void (*)(const PartArgs&, cudaStream_t);
+
+Launch part_launch(bool main_weights, bool watch) {
+  if (main_weights) {
+    return watch ? launch_part<float, true> : launch_part<float, false>;
+  }
+  return watch ? launch_part<Bf16, true> : launch_part<Bf16, false>;
+}
+
+bool are_main_weights(const OpSpec& spec) {
+  return attributes_of<QuantizePartAttributes>(spec).rounds.main_weights;
+}
+
 PartArgs part_args(const OpSpec& spec) {
-  check(spec.operands[0].dtype == DType::kBF16, "op {}: no CUDA kernel for {}", spec.op,
-        dtype_name(spec.operands[0].dtype));
+  check(spec.operands[0].dtype == DType::kBF16 || are_main_weights(spec),
+        "op {}: no CUDA kernel for {}", spec.op, dtype_name(spec.operands[0].dtype));
   const auto attributes = attributes_of<QuantizePartAttributes>(spec);
   return {.count = spec.operands[0].shape[0],
           .begin = attributes.begin,
@@ -204,36 +237,31 @@ void launch_scales(const ScaleArgs& args, cudaStream_t stream) {
 
 CudaKernel make_cuda_part_magnitudes(const OpSpec& spec, CudaContext& /*context*/) {
   return {.launch = [known = part_args(spec),
+                     launch = are_main_weights(spec) ? launch_magnitudes<float>
+                                                     : launch_magnitudes<Bf16>,
                      bytes = static_cast<size_t>(spec.operands[1].shape.num_elems()) *
                              sizeof(int32_t)](const CudaKernelArgs& args) {
     PartArgs part = known;
-    part.x = args.data<const Bf16>(0);
+    part.x = args.operands[0];
     part.magnitudes = args.data<int>(1);
     BRAID_CUDA_CHECK(cudaMemsetAsync(part.magnitudes, 0, bytes, args.stream));
-    if (part.count == 0) {
-      return;
+    if (part.count > 0) {
+      launch(part, args.stream);
     }
-    if (has_whole_chunks(part)) {
-      const unsigned grid =
-          grid_of(ceil_div(part.count, int64_t{kThreads} * kChunk * kChunksOfThread));
-      part_magnitudes_kernel<<<grid, kThreads, 0, args.stream>>>(part);
-    } else {
-      const unsigned grid = grid_of(ceil_div(part.count, kThreads));
-      any_part_magnitudes_kernel<<<grid, kThreads, 0, args.stream>>>(part);
-    }
-    BRAID_CUDA_CHECK(cudaGetLastError());
   }};
 }
 
 CudaKernel make_cuda_quantize_part(const OpSpec& spec, CudaContext& /*context*/) {
-  return {.launch = [known = part_args(spec), watch = has_tally(spec)](const CudaKernelArgs& args) {
+  return {.launch = [known = part_args(spec), watch = has_tally(spec),
+                     launch = part_launch(are_main_weights(spec), has_tally(spec))](
+                        const CudaKernelArgs& args) {
     PartArgs part = known;
-    part.x = args.data<const Bf16>(0);
+    part.x = args.operands[0];
     part.magnitudes = args.data<int>(1);
     part.part = args.data<uint8_t>(2);
     part.tally = watch ? args.data<unsigned long long>(3) : nullptr;
     if (part.count > 0) {
-      (watch ? launch_part<true> : launch_part<false>)(part, has_whole_chunks(part), args.stream);
+      launch(part, args.stream);
     }
   }};
 }

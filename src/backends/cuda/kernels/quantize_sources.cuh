@@ -4,11 +4,13 @@
 
 #include "backends/cuda/kernels/device_vector.cuh"
 #include "backends/cuda/kernels/elementwise_map.cuh"
+#include "backends/cuda/kernels/main_weight.cuh"
 
 // What a quantize kernel rounds: bf16 elements of x [rows, columns], as they lie in memory, or made
-// from the inputs of an elementwise op and rounded as that op would store them. In chunks of eight
-// elements; `at` is the first one's place in x. kTilesAtOnce: blocks of threads on a
-// multiprocessor, as many as have registers for kLoadsInFlight chunks of inputs; measured.
+// from the inputs of an elementwise op and rounded as that op would store them, or from main
+// weights and rounded as AdamW would. In chunks of eight elements; `at` is the first one's place in
+// x. kTilesAtOnce: blocks of threads on a multiprocessor, as many as have registers for
+// kLoadsInFlight chunks of inputs; measured.
 namespace braid::quantize_tile {
 
 inline constexpr int kVector = 8;  // bf16 elements of a 16-byte chunk
@@ -30,6 +32,27 @@ struct StoredSource {
     return load_vector<kVector, kAligned>(a + at, valid);
   }
   __device__ DeviceVector<Bf16, kVector> result(const Inputs& inputs) const { return inputs; }
+};
+
+/// The bf16 weights of main weights.
+struct MainWeightSource {
+  static constexpr bool kIsStored = false;
+  static constexpr bool kIsBinary = false;
+  static constexpr int kLoadsInFlight = 2;  // as inputs of 32 bytes of a MapSource; not measured
+  static constexpr int kTilesAtOnce = 5;
+  using Inputs = DeviceVector<float, kVector>;
+
+  const float* a = nullptr;
+
+  bool is_aligned() const { return all_aligned(16, {a}); }
+
+  template <bool kAligned>
+  __device__ Inputs load(int64_t at, int64_t valid) const {
+    return load_vector<kVector, kAligned>(a + at, valid);
+  }
+  __device__ DeviceVector<Bf16, kVector> result(const Inputs& inputs) const {
+    return as_bf16(inputs);
+  }
 };
 
 /// Op(a), or Op(a, b) if kBinary, as elementwise_map.cuh stores it. Out is Bf16, or a pair of Bf16.
