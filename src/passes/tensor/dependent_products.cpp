@@ -5,8 +5,10 @@
 #include <string_view>
 
 #include "ops/attributes.h"
+#include "ops/blocks.h"
 #include "ops/linear.h"
 #include "ops/op.h"
+#include "ops/scaled_linear.h"
 
 namespace braid {
 namespace {
@@ -79,8 +81,12 @@ class Touches {
   std::vector<std::vector<uint32_t>> tasks_;  // by buffer
 };
 
+bool is_scaled_product(const OpSpec& spec) {
+  return has_role(spec, OpRole::kScaledProduct) || has_role(spec, OpRole::kScaledProductDgrad);
+}
+
 bool is_product(const OpSpec& spec) {
-  return has_role(spec, OpRole::kProduct) ||
+  return has_role(spec, OpRole::kProduct) || is_scaled_product(spec) ||
          (has_role(spec, OpRole::kProductDgrad) &&
           !attributes_of<LinearDgradAttributes>(spec).accumulate);
 }
@@ -167,7 +173,31 @@ class Finder {
     if (pair) {
       pair->has_other_readers = users.count > 2;
     }
+    if (pair && is_scaled_product(spec(product)) && scale_block(spec(product)) != 0) {
+      pair->scales = gathered_scales(product, pair->group);
+      return pair->scales ? pair : std::nullopt;
+    }
     return pair;
+  }
+
+  std::optional<GatheredScales> gathered_scales(uint32_t product, GroupId group) const {
+    const BufferRange scales = operand(product, 1);
+    const Touches::Users users = touches_.of(scales);
+    if (!is_in_step_buffer(program_, scales) || users.count < 2 || users.first >= product ||
+        spec(users.first).op != kJoinBlocksOp.name || operand(users.first, 1) != scales) {
+      return std::nullopt;
+    }
+    const uint32_t join = users.first;
+    const BufferRange blocks = operand(join, 0);
+    const Touches::Users its = touches_.of(blocks);
+    if (!is_in_step_buffer(program_, blocks) || its.count != 2 || its.second != join ||
+        !communicates_as(spec(its.first), CommOp::kAllGather) ||
+        !is_tensor_communication(program_, program_.tasks[its.first]) ||
+        operand(its.first, 1) != blocks || group_of(program_, spec(its.first)) != group ||
+        touches_.is_written_between(operand(its.first, 0), its.first, product)) {
+      return std::nullopt;
+    }
+    return GatheredScales{.call = its.first, .join = join, .has_other_readers = users.count > 2};
   }
 
   std::optional<DependentProduct> call_behind(uint32_t product) const {
