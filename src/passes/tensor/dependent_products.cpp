@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "ops/attributes.h"
-#include "ops/blocks.h"
 #include "ops/linear.h"
 #include "ops/op.h"
 #include "ops/scaled_linear.h"
@@ -96,6 +96,22 @@ bool is_in_step_buffer(const Program& program, const BufferRange& range) {
   return buffer.lifetime == Lifetime::kStep && buffer.placement == Placement::kDevice;
 }
 
+/// Whether the task puts that many equal blocks of rows side by side.
+bool joins_blocks(const OpSpec& spec, size_t num_blocks) {
+  const OpDefinition* const op = find_known_op(spec.op);
+  if (op == nullptr || op->pieces.block_sources == nullptr || spec.operands.size() != 2) {
+    return false;
+  }
+  const std::vector<int64_t> sources = op->pieces.block_sources(spec);
+  const size_t rows = sources.size() / num_blocks;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (std::cmp_not_equal(sources[i], i % num_blocks * rows + i / num_blocks)) {
+      return false;
+    }
+  }
+  return !sources.empty() && sources.size() % num_blocks == 0;
+}
+
 class Finder {
  public:
   explicit Finder(const Program& program) : program_(program), touches_(program) {}
@@ -184,7 +200,8 @@ class Finder {
     const BufferRange scales = operand(product, 1);
     const Touches::Users users = touches_.of(scales);
     if (!is_in_step_buffer(program_, scales) || users.count < 2 || users.first >= product ||
-        spec(users.first).op != kJoinBlocksOp.name || operand(users.first, 1) != scales) {
+        !joins_blocks(spec(users.first), program_.groups[group.index()].ranks.size()) ||
+        operand(users.first, 1) != scales) {
       return std::nullopt;
     }
     const uint32_t join = users.first;
