@@ -5,6 +5,7 @@
 
 #include "ops/attributes.h"
 #include "ops/operand_checker.h"
+#include "ops/quantize.h"
 
 namespace braid {
 namespace {
@@ -60,7 +61,7 @@ void check_join_blocks(const OpSpec& spec) {
 /// matrices have a block for each row and rank, and are read as they are.
 std::vector<int64_t> joined_blocks(const OpSpec& spec) {
   std::vector<int64_t> sources;
-  if (dtype_bytes(spec.operands[0].dtype) == 1 && spec.operands[0].dtype != DType::kF8E8M0) {
+  if (is_fp8(spec.operands[0].dtype)) {
     return sources;
   }
   const int64_t rows = spec.operands[1].shape[0];
