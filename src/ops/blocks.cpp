@@ -1,7 +1,11 @@
 #include "ops/blocks.h"
 
+#include <cstdint>
+#include <vector>
+
 #include "ops/attributes.h"
 #include "ops/operand_checker.h"
+#include "ops/quantize.h"
 
 namespace braid {
 namespace {
@@ -53,6 +57,23 @@ void check_join_blocks(const OpSpec& spec) {
   operands.done();
 }
 
+/// Of scales, which are few: rows of a product in pieces read the blocks of their own scales. FP8
+/// matrices have a block for each row and rank, and are read as they are.
+std::vector<int64_t> joined_blocks(const OpSpec& spec) {
+  std::vector<int64_t> sources;
+  if (is_fp8(spec.operands[0].dtype)) {
+    return sources;
+  }
+  const int64_t rows = spec.operands[1].shape[0];
+  const int64_t ranks = spec.operands[0].shape[0] / rows;
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      sources.push_back(rank * rows + row);
+    }
+  }
+  return sources;
+}
+
 OpCost sum_blocks_cost(const OpSpec& spec) {
   OpCost cost = operand_bytes(spec);
   cost.flops = static_cast<double>(spec.operands.size() - 2) * elems(spec, 0);
@@ -93,6 +114,7 @@ const OpDefinition kJoinBlocksOp{
     .check = check_join_blocks,
     .cost = elementwise_cost<0>,
     .split = kNeverSplit,
+    .pieces = {.block_sources = joined_blocks},
 };
 
 }  // namespace braid

@@ -16,7 +16,9 @@ namespace braid {
 /// join_columns: x0 [n, c0], x1 [n, c1], ... -> y [n, c0 + c1 + ...], of one dtype; x0 first.
 ///
 /// join_blocks: x [b*n, c] -> y [n, b*c], of one dtype: the b blocks of n rows side by side, as
-/// join_columns puts them. For what an all_gather leaves one below the other.
+/// join_columns puts them. For what an all_gather leaves one below the other. The same op cuts a
+/// matrix [n, b*c] into b blocks of columns, one after the other, if the operands are seen as x
+/// [n*b, c] and y [b, n*c].
 extern const OpDefinition kSumBlocksOp;
 extern const OpDefinition kJoinColumnsOp;
 extern const OpDefinition kJoinBlocksOp;

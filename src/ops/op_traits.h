@@ -48,7 +48,7 @@ enum class OpRole : uint8_t {
   kProduct,             ///< x, w, ... -> y; y = x w^T, the rows of w are the features of y
   kProductDgrad,        ///< dy, w -> dx of the same product
   kProductWgrad,        ///< x, dy -> dw of the same product
-  kScaledProduct,       ///< x, its scales, w, its scales, ... -> y: never cut
+  kScaledProduct,       ///< x, its scales, w, its scales, ... -> y
   kScaledProductDgrad,  ///< the same for dx
   kScaledProductWgrad,  ///< the same for dw
   kTableWgrad,          ///< of rows that were looked up
@@ -161,7 +161,7 @@ struct PieceTraits {
   /// The number of blocks of an operand that have a part of each row: block after block. Null: 1.
   int64_t (*row_blocks)(const OpSpec& spec, size_t operand) = nullptr;
   /// For an op that only changes the order of equal blocks: by block of the last operand, the block
-  /// of the first.
+  /// of the first. Empty: what the op writes counts as new.
   std::vector<int64_t> (*block_sources)(const OpSpec& spec) = nullptr;
 };
 

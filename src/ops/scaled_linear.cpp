@@ -91,6 +91,28 @@ FactorScales scales_of(int64_t block, bool has_weight) {
   }
 }
 
+/// Rows of x, their scales (none with one scale for all) and rows of the result belong together.
+bool is_by_row(const OpSpec& spec, size_t operand) {
+  return operand == 0 || operand + 1 == spec.operands.size() ||
+         (operand == 1 && scale_block(spec) != 0);
+}
+
+/// Each row of the matrix of scales has one element of each row of x.
+int64_t blocks_of_rows(const OpSpec& spec, size_t operand) {
+  return operand == 1 && scale_block(spec) != 0 ? spec.operands[1].shape[0] : 1;
+}
+
+/// The number of rows, which scales have as their last dimension.
+void forget_rows(OpSpec& spec) {
+  if (scale_block(spec) != 0) {
+    spec.operands[1].shape[1] = 0;
+  }
+}
+
+/// Passes give a piece the scales of its rows as a matrix (passes/tensor/split_products.h).
+constexpr PieceTraits kRowPieces{
+    .is_by_row = is_by_row, .forget_piece = forget_rows, .row_blocks = blocks_of_rows};
+
 template <class Attributes, bool kHasWeight>
 GemmShape scaled_shape(const OpSpec& spec) {
   const Shape& result = spec.operands.back().shape;
@@ -103,6 +125,17 @@ GemmShape scaled_shape(const OpSpec& spec) {
 
 }  // namespace
 
+int64_t scale_block(const OpSpec& product) {
+  switch (find_op(product.op).role) {
+    case OpRole::kScaledProduct:
+      return attributes_of<ScaledLinearAttributes>(product).block;
+    case OpRole::kScaledProductDgrad:
+      return attributes_of<ScaledLinearDgradAttributes>(product).block;
+    default:
+      return attributes_of<ScaledLinearWgradAttributes>(product).block;
+  }
+}
+
 const OpDefinition kScaledLinearOp{
     .name = "scaled_linear",
     .summary = "y = x w^T (+ bias) of FP8 factors with scales.",
@@ -113,6 +146,7 @@ const OpDefinition kScaledLinearOp{
     .cost = scaled_cost,
     .gemm_shape = scaled_shape<ScaledLinearAttributes, true>,
     .split = kNeverSplit,
+    .pieces = kRowPieces,
     .added_by_one = "adds_bias",
 };
 
@@ -126,6 +160,7 @@ const OpDefinition kScaledLinearDgradOp{
     .cost = scaled_cost,
     .gemm_shape = scaled_shape<ScaledLinearDgradAttributes, true>,
     .split = kNeverSplit,
+    .pieces = kRowPieces,
 };
 
 const OpDefinition kScaledLinearWgradOp{

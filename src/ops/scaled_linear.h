@@ -60,6 +60,9 @@ struct ScaledLinearWgradAttributes {
   }
 };
 
+/// The attribute `block` of one of these products.
+int64_t scale_block(const OpSpec& product);
+
 extern const OpDefinition kScaledLinearOp;
 extern const OpDefinition kScaledLinearDgradOp;
 extern const OpDefinition kScaledLinearWgradOp;

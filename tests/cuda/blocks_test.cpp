@@ -23,13 +23,17 @@ KernelCase join_case(DType dtype, int64_t rows, int64_t columns) {
 TEST_F(BlocksCudaTest, JoinsBlocksAsTheCpuDoes) {
   for (const DType dtype : kCudaDtypes) {
     for (const int64_t columns : {1, 5, 128}) {
-      expect_same_as_cpu(
-          [&] {
-            return KernelCase({"join_blocks",
-                               {},
-                               {read(dtype, {3 * 37, columns}), write(dtype, {37, 3 * columns})}});
-          },
-          context(), fmt::format("3 blocks of [37,{}]", columns));
+      for (const int64_t blocks : {3, 37}) {
+        const int64_t rows = 3 * 37 / blocks;
+        expect_same_as_cpu(
+            [&] {
+              return KernelCase(
+                  {"join_blocks",
+                   {},
+                   {read(dtype, {3 * 37, columns}), write(dtype, {rows, blocks * columns})}});
+            },
+            context(), fmt::format("{} blocks of [{},{}]", blocks, rows, columns));
+      }
     }
   }
 }

@@ -151,7 +151,9 @@ TEST_F(QuantizeCudaTest, CopiesOfMainWeightsHaveTheBitsOfTheCpu) {
                                                .watch = {watch}},
                             {read(DType::kF32, {rows, columns})}, {rows, columns});
           spec.op = "quantize_weight";
-          expect_equal_to_cpu(spec, random_main_weights(rows * columns, column, seed++), context());
+          // Without NaN where there is a tally: its payload in bf16 is the device's own.
+          const bool bad = column && !watch;
+          expect_equal_to_cpu(spec, random_main_weights(rows * columns, bad, seed++), context());
         }
       }
     }

@@ -255,5 +255,46 @@ TEST(Fp8, NoPassChangesABitOfGatheredCopies) {
   expect_same_bits(pipeline, run(config, 2));
 }
 
+/// All products of layers beside communication in pieces, rings or chunks; none of the head, whose
+/// bits are those of a BLAS library.
+void cut_products(RunConfig& config) {
+  config.overlap.mode = "manual";
+  config.overlap.tp_comm_overlap = true;
+  config.overlap.tp_comm_bulk_wgrad = false;
+  config.overlap.tp_comm_overlap_sites = {"logits_fprop=none", "logits_dgrad=none"};
+  std::vector<std::string> more = {"proj_fprop=chunked:2", "fc2_fprop=chunked:2",
+                                   "qkv_dgrad=chunked:2", "fc1_dgrad=chunked:2"};
+  if (config.parallel.sequence_parallel) {
+    config.overlap.tp_comm_overlap_rs_dgrad = true;
+    more = {"fc2_fprop=ring"};
+  } else {
+    config.overlap.tp_comm_overlap_ag = false;
+    config.overlap.tp_comm_overlap_rs = false;
+    config.overlap.tp_comm_bulk_dgrad = false;
+  }
+  config.overlap.tp_comm_overlap_sites.insert(config.overlap.tp_comm_overlap_sites.end(),
+                                              more.begin(), more.end());
+}
+
+// An FP8 product of some rows or features has the bits of these of the whole.
+TEST(Fp8, ProductsInPiecesChangeNoBit) {
+  for (const auto& [ranks, recipe, scatters] :
+       {std::tuple{2, "block", true}, std::tuple{3, "block", true}, std::tuple{2, "mxfp8", true},
+        std::tuple{2, "tensor", true}, std::tuple{2, "block", false},
+        std::tuple{2, "tensor", false}}) {
+    SCOPED_TRACE(std::string(recipe) + " on " + std::to_string(ranks));
+    RunConfig config = tensor_config(ranks, recipe);
+    config.parallel.sequence_parallel = scatters;
+    config.overlap.mode = "off";
+    const Outcome whole = run(config, 1);
+    const int64_t products = num_tasks_of(config, "scaled_linear");
+    const int64_t dgrads = num_tasks_of(config, "scaled_linear_dgrad");
+    cut_products(config);
+    EXPECT_GT(num_tasks_of(config, "scaled_linear"), products);
+    EXPECT_GT(num_tasks_of(config, "scaled_linear_dgrad"), dgrads);
+    expect_same_bits(whole, run(config, 1));
+  }
+}
+
 }  // namespace
 }  // namespace braid

@@ -34,10 +34,11 @@ bool has_columns(const Program& program) {
   });
 }
 
-/// PieceTraits::block_sources; null for an unknown op.
-auto sources_of_blocks(const OpSpec& spec) {
+/// PieceTraits::block_sources; empty if the op has none or is unknown.
+std::vector<int64_t> sources_of_blocks(const OpSpec& spec) {
   const OpDefinition* const op = find_known_op(spec.op);
-  return op == nullptr ? nullptr : op->pieces.block_sources;
+  return op == nullptr || op->pieces.block_sources == nullptr ? std::vector<int64_t>()
+                                                              : op->pieces.block_sources(spec);
 }
 
 /// The rows of all blocks of result `operand`, block after block.
@@ -128,7 +129,7 @@ PieceInterpreter::SpecFacts PieceInterpreter::facts_of(const OpSpec& spec) const
     facts.effect = rule == ValueRule::kSum ? Effect::kSum : Effect::kColumns;
   } else if (!has_no_group) {
     facts.effect = effect_in_group(spec);
-  } else if (sources_of_blocks(spec) != nullptr) {
+  } else if (!sources_of_blocks(spec).empty()) {
     facts.effect = Effect::kBlocks;
   } else if (auto by_row = row_rule(spec)) {
     facts.effect = Effect::kRows;
@@ -405,7 +406,7 @@ std::optional<ValuePiece> PieceInterpreter::joined_rows(std::span<const RowOpera
 }
 
 void PieceInterpreter::move_blocks(const OpSpec& spec, std::span<const BufferRange> ranges) {
-  const std::vector<int64_t> sources = sources_of_blocks(spec)(spec);
+  const std::vector<int64_t> sources = sources_of_blocks(spec);
   const auto num_blocks = static_cast<int64_t>(sources.size());
   const int64_t num_elems = (ranges[0].end - ranges[0].begin) / num_blocks;
   const Pieces whole = read(ranges[0]);

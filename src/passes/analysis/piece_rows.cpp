@@ -71,7 +71,7 @@ std::optional<RowRule> row_rule(const OpSpec& spec) {
                .blocks = {},
                .runs = {},
                .keeps_spread = op->family != OpFamily::kGemm,
-               .has_features = op->role == OpRole::kProduct};
+               .has_features = op->role == OpRole::kProduct || op->role == OpRole::kScaledProduct};
   for (size_t i = 0; i < spec.operands.size(); ++i) {
     const int64_t num_elems = spec.operands[i].shape.num_elems();
     const bool by_row = is_by_row(*op, spec, i);

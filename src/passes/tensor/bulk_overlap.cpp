@@ -45,13 +45,13 @@ class Moves {
   /// Moves gathers first: the tasks they move with are then no longer between a dgrad and its call.
   void choose() {
     const auto num_tasks = static_cast<uint32_t>(program_.tasks.size());
-    uint32_t product = kNone;
+    uint32_t product = kNone;  // the previous one, or the piece of it in front of which gathers go
     for (uint32_t task = 0; task < num_tasks; ++task) {
       if (product_part(program_.spec(program_.tasks[task])) == ProductPart::kWgrad) {
         start_gathers_of(task, product);
       }
       if (is_product(program_, program_.tasks[task])) {
-        product = first_piece(task, product);
+        product = is_next_piece(task, product) ? behind_ring(task, product) : task;
       }
     }
     for (uint32_t task = 0; task < num_tasks; ++task) {
@@ -85,13 +85,29 @@ class Moves {
   }
 
  private:
-  /// A product in blocks counts as one product: returns its first block if the previous product
-  /// belongs to it.
-  uint32_t first_piece(uint32_t task, uint32_t before) const {
-    const auto is_same = [&](const Task& a, const Task& b) {
-      return a.label == b.label && program_.spec(a).op == program_.spec(b).op;
-    };
-    return before != kNone && is_same(program_.tasks[task], program_.tasks[before]) ? before : task;
+  /// Whether the product is another piece of the product before it.
+  bool is_next_piece(uint32_t task, uint32_t before) const {
+    if (before == kNone) {
+      return false;
+    }
+    const Task& a = program_.tasks[task];
+    const Task& b = program_.tasks[before];
+    return a.label == b.label && program_.spec(a).op == program_.spec(b).op;
+  }
+
+  /// The piece in front of which gathers go, `start` so far, if `piece` is one more. Blocks of a
+  /// ring that pieces read come first: a gather would hold them up, and with them the pieces.
+  uint32_t behind_ring(uint32_t piece, uint32_t start) const {
+    for (const TaskId producer : dependencies_.of(TaskId(piece))) {
+      if (producer.value > start &&
+          is_tensor_communication(program_, program_.tasks[producer.index()])) {
+        start = producer.value;
+        while (!is_product(program_, program_.tasks[start])) {
+          ++start;
+        }
+      }
+    }
+    return start;
   }
 
   void start_gathers_of(uint32_t wgrad, uint32_t product) {

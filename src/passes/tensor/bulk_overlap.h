@@ -32,8 +32,9 @@ struct BulkOverlapOptions {
 ///  - Site NAME_dgrad with any method but kNone (including a dgrad that sends its own result in
 ///    pieces): the all-gather that NAME's wgrad reads moves before the product that precedes the
 ///    wgrad. This product is usually NAME's dgrad; in the W jobs of zero-bubble schedules it is the
-///    previous wgrad. The tasks in between that compute the gather's input move too. If these
-///    include a product, nothing moves.
+///    previous wgrad. Of a product in pieces it is the first piece behind the last block that a
+///    ring brings, because blocks and gathers come one after the other. The tasks in between that
+///    compute the gather's input move too. If these include a product, nothing moves.
 /// All communication of tensor ranks moves to the stream "comm.tensor" (see
 /// move_tensor_communication), so that these two can run there. Communication whose result is
 /// needed at once is waited for as before.

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "ops/attributes.h"
 #include "ops/linear.h"
 #include "ops/op.h"
+#include "ops/scaled_linear.h"
 
 namespace braid {
 namespace {
@@ -79,8 +81,12 @@ class Touches {
   std::vector<std::vector<uint32_t>> tasks_;  // by buffer
 };
 
+bool is_scaled_product(const OpSpec& spec) {
+  return has_role(spec, OpRole::kScaledProduct) || has_role(spec, OpRole::kScaledProductDgrad);
+}
+
 bool is_product(const OpSpec& spec) {
-  return has_role(spec, OpRole::kProduct) ||
+  return has_role(spec, OpRole::kProduct) || is_scaled_product(spec) ||
          (has_role(spec, OpRole::kProductDgrad) &&
           !attributes_of<LinearDgradAttributes>(spec).accumulate);
 }
@@ -88,6 +94,22 @@ bool is_product(const OpSpec& spec) {
 bool is_in_step_buffer(const Program& program, const BufferRange& range) {
   const Buffer& buffer = program.buffers[range.buffer.index()];
   return buffer.lifetime == Lifetime::kStep && buffer.placement == Placement::kDevice;
+}
+
+/// Whether the task puts that many equal blocks of rows side by side.
+bool joins_blocks(const OpSpec& spec, size_t num_blocks) {
+  const OpDefinition* const op = find_known_op(spec.op);
+  if (op == nullptr || op->pieces.block_sources == nullptr || spec.operands.size() != 2) {
+    return false;
+  }
+  const std::vector<int64_t> sources = op->pieces.block_sources(spec);
+  const size_t rows = sources.size() / num_blocks;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (std::cmp_not_equal(sources[i], i % num_blocks * rows + i / num_blocks)) {
+      return false;
+    }
+  }
+  return !sources.empty() && sources.size() % num_blocks == 0;
 }
 
 class Finder {
@@ -167,7 +189,32 @@ class Finder {
     if (pair) {
       pair->has_other_readers = users.count > 2;
     }
+    if (pair && is_scaled_product(spec(product)) && scale_block(spec(product)) != 0) {
+      pair->scales = gathered_scales(product, pair->group);
+      return pair->scales ? pair : std::nullopt;
+    }
     return pair;
+  }
+
+  std::optional<GatheredScales> gathered_scales(uint32_t product, GroupId group) const {
+    const BufferRange scales = operand(product, 1);
+    const Touches::Users users = touches_.of(scales);
+    if (!is_in_step_buffer(program_, scales) || users.count < 2 || users.first >= product ||
+        !joins_blocks(spec(users.first), program_.groups[group.index()].ranks.size()) ||
+        operand(users.first, 1) != scales) {
+      return std::nullopt;
+    }
+    const uint32_t join = users.first;
+    const BufferRange blocks = operand(join, 0);
+    const Touches::Users its = touches_.of(blocks);
+    if (!is_in_step_buffer(program_, blocks) || its.count != 2 || its.second != join ||
+        !communicates_as(spec(its.first), CommOp::kAllGather) ||
+        !is_tensor_communication(program_, program_.tasks[its.first]) ||
+        operand(its.first, 1) != blocks || group_of(program_, spec(its.first)) != group ||
+        touches_.is_written_between(operand(its.first, 0), its.first, product)) {
+      return std::nullopt;
+    }
+    return GatheredScales{.call = its.first, .join = join, .has_other_readers = users.count > 2};
   }
 
   std::optional<DependentProduct> call_behind(uint32_t product) const {

@@ -53,6 +53,13 @@ struct RingExchangeOptions {
 /// Pieces need not be equal. No product is left to hide the last call, so bulk and ring are better
 /// where they are possible.
 ///
+/// FP8 products (ops/scaled_linear.h) likewise, with the scales of their rows or features. Before a
+/// product the ring moves rows, and the gather of their scales s -> S stays; a piece reads S[r],
+/// and join_blocks(S -> S') goes unless something else reads S'. Other pieces of rows read blocks
+/// that one join_blocks cuts out of the scales. Such a product stays whole if its pieces would not
+/// be equal ones of a multiple of 128 rows (16 with one scale for all); chunks of features need
+/// scales of squares and are multiples of 128.
+///
 /// A site is not changed if the result is read, or its memory is written, before the communication;
 /// if the call has other sizes; or if P is above 64.
 ///

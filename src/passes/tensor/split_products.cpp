@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "ops/collectives.h"
 #include "ops/elementwise.h"
 #include "ops/op.h"
+#include "ops/scaled_linear.h"
 #include "passes/program_rewriter.h"
 
 namespace braid {
@@ -21,8 +23,32 @@ namespace {
 
 using Kind = DependentProduct::Kind;
 
+bool is_scaled(const OpSpec& product) {
+  return has_role(product, OpRole::kScaledProduct) ||
+         has_role(product, OpRole::kScaledProductDgrad);
+}
+
+/// Whether rows of x have scales of their own: [ceil(K/block), rows].
+bool has_row_scales(const OpSpec& product) {
+  return is_scaled(product) && scale_block(product) != 0;
+}
+
+/// Pieces of FP8 products have a multiple of this many rows or features: whole blocks of scales,
+/// and sizes that libraries accept (ops/quantize_products.h).
+int64_t unit_of(const OpSpec& product) {
+  return !is_scaled(product) ? 1 : scale_block(product) == 0 ? 16 : 128;
+}
+
 int64_t features_of(const OpSpec& product) {
   return product.operands.back().shape[1];
+}
+
+/// Whether rows of the weight, with their scales, lie together and are features of the result: of
+/// scales, those for squares.
+bool has_feature_pieces(const OpSpec& product) {
+  return has_role(product, OpRole::kProduct) ||
+         (has_role(product, OpRole::kScaledProduct) && scale_block(product) == 128 &&
+          features_of(product) % 128 == 0);
 }
 
 /// Range of piece i if `count` is cut into `pieces` nearly equal ranges.
@@ -59,6 +85,9 @@ class Splitter {
     for (uint32_t i = 0; i < pairs_.size(); ++i) {
       pair_of[pairs_[i].product] = i;
       pair_of[pairs_[i].call] = i;
+      if (pairs_[i].scales && !pairs_[i].scales->has_other_readers) {
+        pair_of[pairs_[i].scales->join] = i;
+      }
     }
     for (uint32_t task = 0; task < program_.tasks.size(); ++task) {
       if (pair_of[task] == kNone) {
@@ -84,7 +113,7 @@ class Splitter {
 
   /// The task that joins the pieces goes where the call was; the other calls come before it.
   void replace_call(const DependentProduct& pair) {
-    if (pair.kind == Kind::kScatter) {
+    if (pair.kind == Kind::kScatter) {  // others, and joins of scales, are not needed any more
       pair.overlap.method == OverlapMethod::kRing ? append_sum(pair) : append_join(pair);
     }
   }
@@ -104,16 +133,33 @@ class Splitter {
     for (int64_t step = 1; step < pair.num_ranks; ++step) {
       const int64_t next = (pair.rank - step + pair.num_ranks) % pair.num_ranks;
       append_shift(pair, 1, with_access(here, Access::kRead), block(next));
-      append_product_rows(pair, rank * rows, rows, &here);
+      append_product_block(pair, rank, here);
       rank = next;
       here = with_access(block(next), Access::kRead);
     }
-    append_product_rows(pair, rank * rows, rows, &here);
+    append_product_block(pair, rank, here);
     if (pair.has_other_readers) {
       const Rows to = block(pair.rank);
       writer_.append({std::string(kCopyOp.name), {}, {own.spec, to.spec}},
                      std::array{own.range, to.range}, call);
     }
+  }
+
+  /// The product of the rows `x`, which are those of a rank.
+  void append_product_block(const DependentProduct& pair, int64_t rank, const Rows& x) {
+    const int64_t rows = x.spec.shape[0];
+    if (!pair.scales) {
+      return append_product_rows(pair, rank * rows, rows, {.x = &x});
+    }
+    const Task& call = task(pair.scales->call);
+    const auto ranges = program_.operands_of(call);
+    const OpSpec& gather = program_.spec(call);
+    const int64_t rows_of_scales = gather.operands[0].shape[0];
+    const Rows scales = rank == pair.rank
+                            ? Rows{ranges[0], gather.operands[0]}
+                            : rows_of(ranges[1], gather.operands[1], rank * rows_of_scales,
+                                      (rank + 1) * rows_of_scales);
+    append_product_rows(pair, rank * rows, rows, {.x = &x, .scales = &scales});
   }
 
   /// The gathered buffer begins to live here, even if the call could start much earlier.
@@ -144,17 +190,18 @@ class Splitter {
     const Rows whole = result_of(pair);
     const int64_t rows = whole.spec.shape[0] / pair.num_ranks;
     const Rows slots = add_slots(pair, rows);
+    const RowScales scales = append_row_scales(pair, pair.num_ranks);
     for (int64_t step = 1; step < pair.num_ranks; ++step) {
       const int64_t owner = (pair.rank + step) % pair.num_ranks;
       const int64_t source = (pair.rank - step + pair.num_ranks) % pair.num_ranks;
-      append_product_rows(pair, owner * rows, rows, nullptr);
+      append_product_part(pair, scales, owner);
       const int64_t slot = slot_of(pair, source);
       append_shift(pair, step,
                    with_access(rows_of(whole.range, whole.spec, owner * rows, (owner + 1) * rows),
                                Access::kRead),
                    rows_of(slots.range, slots.spec, slot * rows, (slot + 1) * rows));
     }
-    append_product_rows(pair, pair.rank * rows, rows, nullptr);
+    append_product_part(pair, scales, pair.rank);
     parts_.push_back({pair.product, {slots}});
   }
 
@@ -182,11 +229,17 @@ class Splitter {
     const auto ranges = program_.operands_of(task(pair.product));
     std::vector<Rows> parts;
     for (int64_t i = 0; i < pair.overlap.splits; ++i) {
-      const auto [begin, end] = piece_of(features_of(spec), pair.overlap.splits, i);
+      const int64_t unit = unit_of(spec);
+      const auto [first, last] = piece_of(features_of(spec) / unit, pair.overlap.splits, i);
+      const int64_t begin = first * unit;
+      const int64_t end = last * unit;
       OpSpec piece = spec;
       std::vector<BufferRange> operands(ranges.begin(), ranges.end());
-      for (size_t k = 1; k + 1 < operands.size(); ++k) {  // weight, and bias if there is one
-        const Rows rows = rows_of(ranges[k], spec.operands[k], begin, end);
+      const size_t weight = is_scaled(spec) ? 2 : 1;  // then its scales, and a bias
+      for (size_t k = weight; k + 1 < operands.size(); ++k) {
+        const bool is_scales = is_scaled(spec) && k == weight + 1;
+        const Rows rows = is_scales ? rows_of(ranges[k], spec.operands[k], first, last)
+                                    : rows_of(ranges[k], spec.operands[k], begin, end);
         piece.operands[k] = rows.spec;
         operands[k] = rows.range;
       }
@@ -217,9 +270,10 @@ class Splitter {
     const Rows whole = result_of(pair);
     const bool in_place = program_.spec(call).operands.size() == 1;
     const int64_t rows = whole.spec.shape[0];
+    const RowScales scales = append_row_scales(pair, pair.overlap.splits);
     for (int64_t i = 0; i < pair.overlap.splits; ++i) {
       const auto [begin, end] = piece_of(rows, pair.overlap.splits, i);
-      append_product_rows(pair, begin, end - begin, nullptr);
+      append_product_part(pair, scales, i);
       const Rows x = with_access(rows_of(whole.range, whole.spec, begin, end),
                                  in_place ? Access::kReadWrite : Access::kRead);
       OpSpec spec{std::string(kAllReduceOp.name), program_.spec(call).attributes, {x.spec}};
@@ -234,18 +288,68 @@ class Splitter {
     }
   }
 
-  /// Appends the product of some rows. If `x` is set, it reads these rows from there.
+  /// The scales of equal parts of the rows, each as a matrix, one after the other.
+  struct RowScales {
+    int64_t num_parts = 1;
+    std::optional<Rows> all = {};  ///< [num_parts, scales of a part]; none if rows have no scales
+  };
+
+  /// Columns of a matrix do not lie together, so one task copies those of all parts.
+  RowScales append_row_scales(const DependentProduct& pair, int64_t num_parts) {
+    const Task& product = task(pair.product);
+    const OpSpec& spec = program_.spec(product);
+    if (!has_row_scales(spec)) {
+      return {.num_parts = num_parts};
+    }
+    Rows from{program_.operands_of(product)[1], spec.operands[1]};
+    const Shape matrix = from.spec.shape;
+    const int64_t columns = matrix[1] / num_parts;
+    from.spec.shape = {matrix[0] * num_parts, columns};
+    Rows to = from;
+    to.spec = with_access(from, Access::kWrite).spec;
+    to.spec.shape = {num_parts, matrix[0] * columns};
+    to = add_buffer(pair, ".scales", to.spec);
+    writer_.append({std::string(kJoinBlocksOp.name), {}, {from.spec, to.spec}},
+                   std::array{from.range, to.range}, product);
+    return {.num_parts = num_parts, .all = with_access(to, Access::kRead)};
+  }
+
+  /// Appends the product of one of equal parts of the rows, or of nearly equal ones if rows have no
+  /// scales.
+  void append_product_part(const DependentProduct& pair, const RowScales& scales, int64_t part) {
+    const OpSpec& spec = program_.spec(task(pair.product));
+    const auto [begin, end] = piece_of(spec.operands[0].shape[0], scales.num_parts, part);
+    if (!scales.all) {
+      return append_product_rows(pair, begin, end - begin, {});
+    }
+    Rows own = rows_of(scales.all->range, scales.all->spec, part, part + 1);
+    own.spec.shape = {spec.operands[1].shape[0], end - begin};
+    append_product_rows(pair, begin, end - begin, {.scales = &own});
+  }
+
+  /// What some rows of a product read from another place than the whole; null: from there.
+  struct RowSources {
+    const Rows* x = nullptr;
+    const Rows* scales = nullptr;
+  };
+
+  /// Appends the product of some rows.
   void append_product_rows(const DependentProduct& pair, int64_t begin, int64_t count,
-                           const Rows* x) {
+                           const RowSources& sources) {
     const Task& product = task(pair.product);
     const auto ranges = program_.operands_of(product);
     OpSpec spec = program_.spec(product);
     std::vector<BufferRange> operands(ranges.begin(), ranges.end());
-    const Rows from =
-        x != nullptr ? *x : rows_of(ranges[0], spec.operands[0], begin, begin + count);
+    const Rows from = sources.x != nullptr
+                          ? *sources.x
+                          : rows_of(ranges[0], spec.operands[0], begin, begin + count);
     const Rows to = rows_of(ranges.back(), spec.operands.back(), begin, begin + count);
     spec.operands[0] = with_access(from, Access::kRead).spec;
     operands[0] = from.range;
+    if (sources.scales != nullptr) {
+      spec.operands[1] = with_access(*sources.scales, Access::kRead).spec;
+      operands[1] = sources.scales->range;
+    }
     spec.operands.back() = to.spec;
     operands.back() = to.range;
     writer_.append(spec, operands, product);
@@ -316,6 +420,7 @@ class Splitter {
     const bool is_first = result.begin == 0;
     buffer.name += is_first ? suffix : fmt::format("{}.from{}", suffix, result.begin);
     buffer.shape = spec.shape;
+    buffer.dtype = spec.dtype;
     const int64_t num_elems = buffer.num_elems();
     return {{writer_.add_buffer(std::move(buffer)), 0, num_elems}, spec};
   }
@@ -347,19 +452,21 @@ bool can_split(const Program& program, const DependentProduct& pair, int64_t min
   const OverlapMethod method = pair.overlap.method;
   const int64_t rows = product.operands[0].shape[0];
   const int64_t splits = pair.overlap.splits;
+  const int64_t unit = unit_of(product);
   const int64_t least = std::max<int64_t>(1, min_rows);
   if (method == OverlapMethod::kRing) {
     return pair.kind != Kind::kReduce && pair.num_ranks <= static_cast<int64_t>(kMaxBlocks) &&
-           rows / pair.num_ranks >= least;
+           rows / pair.num_ranks >= least && rows % (pair.num_ranks * unit) == 0;
   }
   if (method != OverlapMethod::kChunked || pair.kind == Kind::kGather || splits < 2 ||
       splits > static_cast<int64_t>(kMaxBlocks)) {
     return false;
   }
-  return pair.kind == Kind::kReduce
-             ? rows / splits >= least
-             : has_role(product, OpRole::kProduct) && !pair.has_other_readers &&
-                   features_of(product) / splits >= least;
+  if (pair.kind == Kind::kReduce) {
+    return rows / splits >= least && (unit == 1 || rows % (splits * unit) == 0);
+  }
+  return has_feature_pieces(product) && !pair.has_other_readers &&
+         features_of(product) / unit / splits * unit >= least;
 }
 
 Program split_products(const Program& program, std::span<const DependentProduct> pairs) {

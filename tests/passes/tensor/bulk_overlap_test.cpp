@@ -301,5 +301,45 @@ TEST(BulkOverlap, GathersColumnsOfCopiesUnderTheDgrad) {
       rows("comm.tensor") + rows_joined + columns("comm.tensor") + dgrad + columns_joined + wgrad);
 }
 
+/// Rank 0 of 3 in a ring, as ring_exchange leaves it: the blocks of rows are [2,6].
+constexpr const char* kRingTables =
+    "program step rank=0 ranks=3 events=0\n"
+    "stream s kind=compute priority=0\n"
+    "group tensor kind=tensor ranks=0,1,2\n"
+    "buffer own f32 [2,6] io persistent device\n"
+    "buffer part f32 [2,4] io persistent device\n"
+    "buffer w f32 [6,4] param persistent device\n"
+    "buffer g f32 [6,4] main_grad persistent device\n"
+    "buffer dx f32 [6,4] io persistent device\n"
+    "buffer dy f32 [6,6] activation step device\n"
+    "buffer x f32 [6,4] activation step device\n";
+
+// A gather between two blocks of the ring would hold up the pieces that read the later ones.
+TEST(BulkOverlap, GathersBehindTheLastBlockOfARing) {
+  const auto shift = [](const std::string& from, const std::string& to) {
+    return "ring_shift(" + from + " -> " + to + ") {group=0, shift=1} comm.tensor comm mb=0\n";
+  };
+  const auto piece = [](const std::string& from, const std::string& to) {
+    return "linear_dgrad(" + from + ", w -> " + to +
+           ") {accumulate=false} s dgrad mb=0 layer=0 site=layers.0.mlp.fc2\n";
+  };
+  const std::string first = "dy[24:36] [2,6]";
+  const std::string second = "dy[12:24] [2,6]";
+  const std::string ring =
+      shift("own", first) + piece("own", "dx[0:8] [2,4]") + shift(first, second);
+  const std::string pieces = piece(first, "dx[16:24] [2,4]") + piece(second, "dx[8:16] [2,4]");
+  const std::string copy = "copy(own -> dy[0:12] [2,6]) s comm mb=0\n";
+  const std::string columns = "all_gather(part -> x) {group=0} comm.tensor comm mb=0\n";
+  const std::string wgrad =
+      "linear_wgrad(x, dy -> rw g) {has_bias=false, accumulate=true} s wgrad mb=0 layer=0 "
+      "site=layers.0.mlp.fc2\n";
+  std::string tables = kRingTables;
+  tables.insert(tables.find("group "), "stream comm.tensor kind=comm priority=1\n");
+  const Program program = parse_program(tables + ring + pieces + copy + columns + wgrad);
+  ASSERT_THAT(verify(program, 1, Ordering::kProgramOrder), IsEmpty());
+  const std::string text = print_program(bulk_overlap(program, {}).program);
+  EXPECT_EQ(text.substr(text.find("ring_shift(own")), ring + columns + pieces + copy + wgrad);
+}
+
 }  // namespace
 }  // namespace braid

@@ -288,5 +288,100 @@ TEST(RingExchange, CutsTheDgradOfAColumnParallelLinear) {
   EXPECT_FALSE(split(text, one_site("qkv_dgrad", OverlapMethod::kChunked)).report.changed);
 }
 
+/// Rank 1 of 2; a rank has 128 rows of FP8 copies and their scales.
+const std::string kScaledTables =
+    "program step rank=1 ranks=2 events=0\n"
+    "stream s kind=compute priority=0\n"
+    "group tensor kind=tensor ranks=0,1\n"
+    "buffer n f8e4m3 [128,256] io persistent device\n"
+    "buffer ns f32 [2,128] io persistent device\n"
+    "buffer a f8e4m3 [256,256] io persistent device\n"
+    "buffer as f32 [2,256] io persistent device\n"
+    "buffer w f8e4m3 [256,256] param persistent device\n"
+    "buffer ws f32 [2,4] param persistent device\n"
+    "buffer y f32 [256,256] io persistent device\n"
+    "buffer out f32 [128,256] io persistent device\n"
+    "buffer kept f32 [2,256] io persistent device\n"
+    "buffer x f8e4m3 [256,256] activation step device\n"
+    "buffer xs f32 [4,128] activation step device\n"
+    "buffer joined f32 [2,256] activation step device\n"
+    "buffer z f32 [256,256] activation step device\n";
+const std::string kJoin = "join_blocks(xs -> joined) s forward mb=0 site=a.qkv\n";
+
+std::string scaled(const std::string& operands, const std::string& site) {
+  return "scaled_linear(" + operands +
+         ") {block=128, has_bias=false, adds_bias=true} s forward mb=0 site=a." + site + "\n";
+}
+
+const std::string kScaledGather = kScaledTables +
+                                  "all_gather(n -> x) {group=0} s comm mb=0 site=a.qkv.input.row\n"
+                                  "all_gather(ns -> xs) {group=0} s comm mb=0 "
+                                  "site=a.qkv.input.row_scales\n" +
+                                  kJoin + scaled("x, joined, w, ws -> y", "qkv");
+
+// A block of rows takes its own scales, which lie together before they are joined.
+TEST(RingExchange, MultipliesScaledBlocksAsTheyArrive) {
+  const std::string scales =
+      "all_gather(ns -> xs) {group=0} comm.tensor comm mb=0 site=a.qkv.input.row_scales\n";
+  const std::string ring =
+      "undefine(-> x) s forward mb=0 site=a.qkv\n"
+      "ring_shift(n -> x[0:32768] [128,256]) {group=0, shift=1} comm.tensor comm mb=0 "
+      "site=a.qkv.input.row\n" +
+      scaled("n, ns, w, ws -> y[32768:65536] [128,256]", "qkv") +
+      scaled("x[0:32768] [128,256], xs[0:256] [2,128], w, ws -> y[0:32768] [128,256]", "qkv");
+  const SiteOverlaps sites = one_site("qkv_fprop", OverlapMethod::kRing);
+  EXPECT_EQ(tasks_of(split(kScaledGather, sites).program), scales + ring);
+  const std::string use = "copy(joined -> kept) s forward mb=0\n";
+  EXPECT_EQ(tasks_of(split(kScaledGather + use, sites).program), scales + kJoin + ring + use);
+}
+
+TEST(RingExchange, LeavesScaledProductsWhoseScalesAreReadBeforeTheyAreJoined) {
+  std::string text = kScaledGather;
+  text.insert(text.find(kJoin), "copy(xs [2,256] -> kept) s forward mb=0\n");
+  EXPECT_FALSE(split(text, one_site("qkv_fprop", OverlapMethod::kRing)).report.changed);
+}
+
+const std::string kScaledScatter = kScaledTables + scaled("a, as, w, ws -> z", "proj") +
+                                   "reduce_scatter(z -> out) {group=0} s comm mb=0 "
+                                   "site=a.proj.sum\n";
+
+// One task cuts the scales of all blocks out of their matrix.
+TEST(RingExchange, SendsScaledBlocksToTheirOwners) {
+  EXPECT_EQ(tasks_of(split(kScaledScatter, one_site("proj_fprop", OverlapMethod::kRing)).program),
+            "join_blocks(as [4,128] -> z.scales) s forward mb=0 site=a.proj\n" +
+                scaled("a[0:32768] [128,256], z.scales[0:256] [2,128], w, ws -> z[0:32768] "
+                       "[128,256]",
+                       "proj") +
+                "ring_shift(z[0:32768] [128,256] -> z.received) {group=0, shift=1} comm.tensor "
+                "comm mb=0 site=a.proj.sum\n" +
+                scaled("a[32768:65536] [128,256], z.scales[256:512] [2,128], w, ws -> "
+                       "z[32768:65536] [128,256]",
+                       "proj") +
+                "sum_blocks(z.received, z[32768:65536] [128,256] -> out) s forward mb=0 "
+                "site=a.proj.sum\n");
+}
+
+TEST(RingExchange, CutsFeaturesOfScaledProductsBetweenSquares) {
+  const PassResult result =
+      split(kScaledScatter, one_site("proj_fprop", OverlapMethod::kChunked, 2));
+  EXPECT_THAT(tasks_of(result.program),
+              HasSubstr(scaled("a, as, w[32768:65536] [128,256], ws[4:8] [1,4] -> z[32768:65536] "
+                               "[256,128]",
+                               "proj")));
+}
+
+// Pieces would end inside a block of scales, or be smaller than asked for.
+TEST(RingExchange, LeavesScaledProductsThatHaveTooFewBlocks) {
+  for (const std::string& text :
+       {kScaledScatter, kScaledTables + scaled("a, as, w, ws -> z", "proj") +
+                            "all_reduce(-> rw z) {group=0} s comm mb=0 "
+                            "site=a.proj.sum\n"}) {
+    EXPECT_TRUE(split(text, one_site("proj_fprop", OverlapMethod::kChunked, 2)).report.changed);
+    EXPECT_FALSE(split(text, one_site("proj_fprop", OverlapMethod::kChunked, 3)).report.changed);
+  }
+  EXPECT_FALSE(
+      split(kScaledGather, one_site("qkv_fprop", OverlapMethod::kRing), 129).report.changed);
+}
+
 }  // namespace
 }  // namespace braid

@@ -118,11 +118,17 @@ CudaKernel make_cuda_join_blocks(const OpSpec& spec, CudaContext& /*context*/) {
       static_cast<size_t>(spec.operands[0].shape[1]) * dtype_bytes(spec.operands[0].dtype);
   const auto rows = static_cast<size_t>(spec.operands[1].shape[0]);
   const size_t blocks = static_cast<size_t>(spec.operands[0].shape[0]) / rows;
+  // Copies one block of all rows, or all blocks of one row: whichever takes fewer calls.
   return {.launch = [=](const CudaKernelArgs& args) {
-    for (size_t block = 0; block < blocks && width > 0; ++block) {
+    for (size_t block = 0; block < blocks && blocks <= rows && width > 0; ++block) {
       BRAID_CUDA_CHECK(cudaMemcpy2DAsync(args.operands[1] + block * width, blocks * width,
                                          args.operands[0] + block * rows * width, width, width,
                                          rows, cudaMemcpyDeviceToDevice, args.stream));
+    }
+    for (size_t row = 0; row < rows && rows < blocks && width > 0; ++row) {
+      BRAID_CUDA_CHECK(cudaMemcpy2DAsync(args.operands[1] + row * blocks * width, width,
+                                         args.operands[0] + row * width, rows * width, width,
+                                         blocks, cudaMemcpyDeviceToDevice, args.stream));
     }
   }};
 }
