@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ops/activation.h"
+#include "ops/attributes.h"
 #include "ops/autodiff.h"
 #include "ops/linear.h"
 #include "ops/quantize.h"
