@@ -49,8 +49,8 @@ struct Fp8Tally {
 
 /// The op whose result a quantize task rounds: the task has that op's inputs in the place of x and
 /// x itself is never stored, though it is first rounded to its type, so copies have the same bits.
-/// One of "swiglu", "swiglu_backward", "gelu", "gelu_backward", "relu2", "relu2_backward"; empty: x
-/// is an operand.
+/// One that is_quantize_source knows: activation functions and their backwards. Empty: x is an
+/// operand.
 struct SourceAttribute {
   std::string of = {};
   void fields(auto&& visit) { visit("of", of); }
