@@ -50,7 +50,14 @@ def context(ranks, method, **more):
     return {"context": ranks, "context_method": method, **more}
 
 
-# Ranks, what is set in [parallel] beside them, and the model's family. A test keeps names and ranks equal to those of layouts_test.cpp.
+# Kinds of model: of layouts_test.cpp too.
+FAMILIES = ("llama", "gpt2", "experts", "hybrid", "fp8_block", "fp8_tensor")
+FP8_LAYOUTS = {"optimizer2": (2, ZERO["optimizer"]), "parameters2": (2, ZERO["parameters"]), "tensor2": (2, {"tensor": 2, **SEQUENCE}),
+               "parameters4": (4, ZERO["parameters"]), "tensor4": (4, {"tensor": 4, **SEQUENCE}),
+               "tensor2_optimizer2": (4, {"tensor": 2, **SEQUENCE, **ZERO["optimizer"]}),
+               "pipeline2_parameters2": (4, {**pipeline(2, "1f1b"), **ZERO["parameters"]})}
+
+# Ranks, what is set in [parallel] beside them, and the kind of model. A test keeps names and ranks equal to those of layouts_test.cpp.
 LAYOUTS = {
     "data2": (2, {}), "optimizer2": (2, ZERO["optimizer"]), "gradients2": (2, ZERO["gradients"]),
     "parameters2": (2, ZERO["parameters"]), "parameters2_gpt2": (2, ZERO["parameters"], "gpt2"),
@@ -73,6 +80,10 @@ LAYOUTS = {
     "experts2_parameters4": (4, *experts(2, **ZERO["parameters"])), "experts2_split2": (4, *experts(2, 2)),
     "experts4_tensor2": (4, *experts(4, tensor=2, **SEQUENCE)), "experts2_pipeline2": (4, *experts(2, **pipeline(2, "1f1b"))),
     "experts2_dualpipev2": (4, *experts(2, **pipeline(2, "dualpipe-v", 2))),
+    **{f"{family}_{name}": (*layout, family) for family in ("fp8_block", "fp8_tensor") for name, layout in FP8_LAYOUTS.items()},
+    "hybrid_parameters2": (2, ZERO["parameters"], "hybrid"), "hybrid_tensor2": (2, {"tensor": 2, **SEQUENCE}, "hybrid"),
+    "hybrid_parameters4": (4, ZERO["parameters"], "hybrid"), "hybrid_tensor4": (4, {"tensor": 4, **SEQUENCE}, "hybrid"),
+    "hybrid_pipeline2_optimizer2": (4, {**pipeline(2, "1f1b"), **ZERO["optimizer"]}, "hybrid"),
     "parameters8": (8, ZERO["parameters"]), "tensor8": (8, {"tensor": 8, **SEQUENCE}, "gpt2"),
     "ring8": (8, context(8, "ring", **ZERO["optimizer"])), "tensor2_pipeline2_ring2": (8, context(2, "ring", **BLOCK)),
     "tensor2_pipeline2_data2": (8, BLOCK), "tensor2_pipeline2_optimizer2": (8, {**BLOCK, **ZERO["optimizer"]}),
@@ -102,16 +113,31 @@ def parse_arguments():
     return parser.parse_args()
 
 
+def model_of(device, family):
+    """The keys of [model], and those of [train] beside them, for a kind of model; smaller on the CPU."""
+    width, sequence = (256, 64) if device == "cuda" else (64, 32)
+    model = {"family": "llama", "layers": 8, "width": width, "heads": 8, "kv_heads": 4}
+    if family == "gpt2":
+        return model | {"family": "gpt2", "kv_heads": 8, "max_positions": sequence}, {"sequence": sequence}
+    if family == "experts":
+        return model | {"experts": 8, "experts_per_token": 2, "expert_ffn": width // 2}, {"sequence": sequence}
+    if family == "hybrid":
+        del model["layers"]
+        return model | {"family": "nemotron_h", "pattern": "M-M*-M*-", "mamba_num_heads": 16, "mamba_head_dim": width // 8,
+                        "ssm_state_size": 32, "mamba_n_groups": 4, "mamba_chunk_size": sequence}, {"sequence": sequence}
+    if family.startswith("fp8_"):  # tokens, inputs and features of a rank are multiples of 128
+        return model | {"width": 512, "ffn": 1536}, {"sequence": 512, "fp8": family.removeprefix("fp8_")}
+    return model, {"sequence": sequence}
+
+
+def as_toml(keys):
+    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
+
+
 def run_file(device, family):
     """The model and batch of layouts_test.cpp; a smaller one on the CPU."""
-    heads, width, sequence = (8, 256, 64) if device == "cuda" else (8, 64, 32)
-    has_experts = family == "experts"  # a llama with experts
-    family = "llama" if has_experts else family
-    kv_heads = 4 if family == "llama" else heads
-    more = f"max_positions = {sequence}\n" if family == "gpt2" else ""
-    more += f"experts = 8\nexperts_per_token = 2\nexpert_ffn = {width // 2}\n" if has_experts else ""
-    return (f"[model]\nfamily = \"{family}\"\nlayers = 8\nwidth = {width}\nheads = {heads}\nkv_heads = {kv_heads}\n{more}"
-            f"[train]\nsequence = {sequence}\nmicrobatch = 1\nglobal_batch = 16\nsteps = {STEPS}\ndtype = \"bfloat16\"\n"
+    model, train = model_of(device, family)
+    return (f"[model]\n{as_toml(model)}[train]\n{as_toml(train)}microbatch = 1\nglobal_batch = 16\nsteps = {STEPS}\ndtype = \"bfloat16\"\n"
             "[optimizer]\nlearning_rate = 3e-4\nschedule = \"constant\"\n[overlap]\ncomm_engine = \"copy\"\n"
             "[data]\ntrain = \"corpus.txt\"\nsplit = \"90,10,0\"\n[eval]\ninterval = 0\n"
             "[logging]\ninterval = 1\ntensorboard = false\ntrace_steps = []\n"

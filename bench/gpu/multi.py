@@ -36,8 +36,9 @@ LOSS = re.compile(r"lm loss: ([^ ]+)")
 DESCRIBE_LIMIT_S = 120
 SEARCH_LIMIT_S = 120
 FIRST_GUESS_S = 60  # of a run nothing is known about
-# Two programs, braid with attention's backward adding in any order, as PyTorch's does, and PyTorch with products of tensor ranks in pieces.
-SIDES = {"braid": {}, "torch": {}, "braid_any_order": {"runtime.repeatable": "false"}, "torch_async_tp": {}}
+# Two programs, braid with attention's backward adding in any order, as PyTorch's does, PyTorch with products of tensor ranks in pieces,
+# and PyTorch with FP8 products by torchao, which must be installed (braid's own: --set train.fp8=tensor).
+SIDES = {"braid": {}, "torch": {}, "braid_any_order": {"runtime.repeatable": "false"}, "torch_async_tp": {}, "torch_fp8": {}}
 DEFAULT_SIDES = ("braid", "torch")
 
 COMPILED = pathlib.Path(tempfile.gettempdir()) / "braid_multi_inductor"  # stays: PyTorch compiles once per machine, not once per call
@@ -239,7 +240,7 @@ class Bench:
         command = [self.arguments.python, FOLDER / "torch_multi.py", "--model", model, "--store", store, "--device", self.arguments.device,
                    "--warmup", WARMUP_STEPS, "--time-limit", max(1, int(limit_s) - 10)]
         command += ["--eager"] if self.arguments.device == "cpu" else []
-        command += ["--async-tp"] if side == "torch_async_tp" else []
+        command += ["--async-tp"] if side == "torch_async_tp" else ["--fp8"] if side == "torch_fp8" else []
         common = {**ENVIRONMENT, "WORLD_SIZE": str(self.gpus), "OMP_NUM_THREADS": str(max(1, os.cpu_count() // self.gpus)),
                   "TORCHINDUCTOR_CACHE_DIR": str(COMPILED), "PYTORCH_ALLOC_CONF": "expandable_segments:True"}
         outputs = bounded_run.run_together(command, limit_s, [{**common, "RANK": str(rank)} for rank in range(self.gpus)],

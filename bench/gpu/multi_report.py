@@ -13,7 +13,7 @@ import multi_cases
 from gpu_bench import FOLDER
 from report import PEAK_FLOPS, SIDES, gib, number, parse_arguments, table
 
-OTHER_SIDES = {"braid_any_order": "braid, any order", "torch_async_tp": "PyTorch, async TP"}
+OTHER_SIDES = {"braid_any_order": "braid, any order", "torch_async_tp": "PyTorch, async TP", "torch_fp8": "PyTorch, FP8"}
 
 HEAD = """# {title}
 
@@ -35,6 +35,7 @@ state and reduction; clipping to norm 1. NVLink multicast is off on both sides.
 - PyTorch's experts: torch._grouped_mm, rows exchanged by all_to_all_single with sizes that the host waits for, as torchtitan does it
   ([torch_experts.py](torch_experts.py)). Both sides drop no row and train with the same balance loss; routers are as initialised.
 - Async TP: products of tensor ranks in pieces with communication between them, made by PyTorch's compiler.
+- PyTorch, FP8: matrices of layers by torchao with one scale each; FSDP2 gathers FP8 weights, tensor ranks FP8 inputs.
 - Any order: attention's backward may add in any order, as PyTorch's does (`runtime.repeatable = false`).
 - MFU: tokens/s times model FLOPs per token (recompute does not count) over 989 TFLOP/s.
 - Floor: the compute of the busiest rank, as if no communication were exposed and nothing waited; [h200.md](h200.md) says how it is

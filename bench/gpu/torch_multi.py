@@ -8,9 +8,11 @@ expert ranks:    data ranks that share experts and exchange rows by all_to_all_s
 tensor ranks:    DTensor, sequence parallel between matrices, one gather per norm, loss without gathering the logits
 pipeline ranks:  torch.distributed.pipelining, interleaved 1F1B
 everywhere:      bf16, torch.compile per block, cuDNN's or flash attention, fused AdamW, clipping to norm 1 over all ranks
+--fp8:           matrices of layers in FP8 with one scale each, by torchao: FSDP2 gathers FP8 weights, whose scales are computed for all
+                 of them after the optimizer's step, and tensor ranks gather FP8 inputs, both as torchtitan does it
 
 usage: torch_multi.py --model JSON_OF_braid_bench_floor_--describe --store FILE [--warmup N] [--device cuda|cpu] [--eager]
-                      [--time-limit S] [--async-tp]
+                      [--time-limit S] [--async-tp] [--fp8]
 Rank 0 prints one JSON line.
 """
 import argparse
@@ -89,17 +91,33 @@ def token_loss(logits, labels):
     return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
 
 
-def shard_over_tensor_ranks(stage, mesh):
+def convert_to_fp8(stage, arguments, shares_weights):
+    """Matrices of layers, not the head. On a CPU, which has no FP8 products, they are emulated."""
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+    config = Float8LinearConfig(enable_fsdp_float8_all_gather=shares_weights, emulate=arguments.device == "cpu")
+    convert_to_float8_training(stage.layers, config=config)
+
+
+def tensor_styles(fp8):
+    """How a layer's modules are shared by tensor ranks: what prepares the input of a block, first and second matrices."""
+    if not fp8:
+        return PrepareModuleInput, ColwiseParallel, RowwiseParallel
+    from torchao.float8.float8_tensor_parallel import Float8ColwiseParallel, Float8RowwiseParallel, PrepareFloat8ModuleInput
+    return PrepareFloat8ModuleInput, Float8ColwiseParallel, Float8RowwiseParallel
+
+
+def shard_over_tensor_ranks(stage, mesh, fp8):
     """Each rank's rows of the fused first matrices are its own whole heads, and gate and up columns. This orders the rows of the whole
     matrix in another way, which makes no difference for random weights."""
+    prepare, first, second = tensor_styles(fp8)
     for layer in stage.layers:
         parallelize_module(layer, mesh, {
             "attention_norm": SequenceParallel(),
-            "attention": PrepareModuleInput(input_layouts=(Shard(1), None), desired_input_layouts=(Replicate(), None)),
-            "attention.qkv": ColwiseParallel(), "attention.proj": RowwiseParallel(output_layouts=Shard(1)),
+            "attention": prepare(input_layouts=(Shard(1), None), desired_input_layouts=(Replicate(), None)),
+            "attention.qkv": first(), "attention.proj": second(output_layouts=Shard(1)),
             "mlp_norm": SequenceParallel(),
-            "mlp": PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),)),
-            "mlp.fc1": ColwiseParallel(), "mlp.fc2": RowwiseParallel(output_layouts=Shard(1))})
+            "mlp": prepare(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),)),
+            "mlp.fc1": first(), "mlp.fc2": second(output_layouts=Shard(1))})
         layer.attention.heads //= mesh.size()
         layer.attention.kv_heads //= mesh.size()
     parallelize_module(stage, mesh, {
@@ -125,6 +143,7 @@ class Trainer:
                                      mesh_dim_names=("pp", "dp", "tp"))
         self.tensor, self.pipeline = layout["tensor"], layout["pipeline"]
         self.expert = shape["experts"]["ranks"] if shape.get("experts") else 1
+        self.gathers_fp8 = arguments.fp8 and layout["data"] > 1
         self.expert_mesh = self.make_expert_mesh(arguments)
         self.stages = {index: self.make_stage(index, arguments) for index in self.stage_indices()}
         if arguments.async_tp:
@@ -156,8 +175,10 @@ class Trainer:
         if self.expert > 1:
             for layer in stage.layers:
                 layer.mlp.experts.share(self.expert_mesh["exchange"].get_group(), compiled=not arguments.eager)
+        if arguments.fp8:
+            convert_to_fp8(stage, arguments, self.gathers_fp8)
         if self.tensor > 1:
-            shard_over_tensor_ranks(stage, self.mesh["tp"])
+            shard_over_tensor_ranks(stage, self.mesh["tp"], arguments.fp8)
         if self.shape["layout"]["recompute"] == "full":
             for i, layer in enumerate(stage.layers):
                 stage.layers[i] = checkpoint_wrapper(layer, preserve_rng_state=False)
@@ -271,7 +292,15 @@ class Trainer:
         self.clip()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+        if self.gathers_fp8:
+            self.compute_scales_of_weights()
         return loss
+
+    def compute_scales_of_weights(self):
+        """All at once, by one exchange between the data ranks."""
+        from torchao.float8 import precompute_float8_dynamic_scale_for_fsdp
+        for stage in self.stages.values():
+            precompute_float8_dynamic_scale_for_fsdp(stage)
 
 
 def measure(trainer, shape, arguments):
@@ -323,6 +352,7 @@ def parse_arguments():
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--eager", action="store_true", help="without torch.compile")
     parser.add_argument("--async-tp", action="store_true", help="tensor ranks: products in pieces, made by the compiler")
+    parser.add_argument("--fp8", action="store_true", help="matrices of layers in FP8 with one scale each, by torchao")
     parser.add_argument("--time-limit", type=int, default=420, help="seconds after which a rank says where it is and ends")
     return parser.parse_args()
 
@@ -355,7 +385,8 @@ def main():
                "reserved_bytes": largest(torch.cuda.max_memory_reserved(), "cuda") if cuda else None}
     if dist.get_rank() == 0:
         print(json.dumps({"version": torch.__version__, "attention": attention, "attention_ms": attention_times,
-                          "compiled": not arguments.eager, "async_tp": arguments.async_tp, "warmup": arguments.warmup,
+                          "compiled": not arguments.eager, "async_tp": arguments.async_tp, "fp8": arguments.fp8,
+                          "warmup": arguments.warmup,
                           "total_s": time.perf_counter() - begin, **result}), flush=True)
     dist.barrier()
     os._exit(0)  # everything is said, and taking libraries down in order can hang or abort

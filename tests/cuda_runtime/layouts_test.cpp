@@ -58,8 +58,13 @@ ParallelConfig all_dimensions(int64_t ranks) {
   return parallel;
 }
 
-/// A llama with experts, beside the names of families.
+// Kinds of model beside the names of families: a llama with experts, a hybrid of all kinds of layer
+// but those, and llamas with FP8 products, for which tokens, inputs and features of a rank are
+// multiples of 128.
 constexpr std::string_view kWithExperts = "experts";
+constexpr std::string_view kHybrid = "hybrid";
+constexpr std::string_view kFp8Block = "fp8_block";
+constexpr std::string_view kFp8Tensor = "fp8_tensor";
 
 /// Experts on `size` ranks.
 ParallelConfig experts(ParallelConfig parallel, int64_t size, int64_t split = 1) {
@@ -68,23 +73,41 @@ ParallelConfig experts(ParallelConfig parallel, int64_t size, int64_t split = 1)
   return parallel;
 }
 
+void set_model(ModelConfig& model, const GpuLayout& layout) {
+  const std::string_view kind = layout.family;
+  model.family = kind == "gpt2" ? "gpt2" : kind == kHybrid ? "nemotron_h" : "llama";
+  model.layers = 8;
+  model.width = 256;
+  model.heads = 8;
+  model.kv_heads = kind == "gpt2" ? 8 : 4;
+  if (kind == "gpt2") {
+    model.max_positions = 64;
+  } else if (kind == kWithExperts) {
+    model.experts = 8;
+    model.experts_per_token = 2;
+    model.expert_ffn = 128;
+  } else if (kind == kHybrid) {
+    model.layers.reset();
+    model.pattern = "M-M*-M*-";
+    model.mamba_num_heads = 16;
+    model.mamba_head_dim = 32;
+    model.ssm_state_size = 32;
+    model.mamba_n_groups = 4;
+    model.mamba_chunk_size = 64;
+  } else if (kind == kFp8Block || kind == kFp8Tensor) {
+    model.width = 512;
+    model.ffn = 1536;
+  }
+}
+
 RunConfig config_of(const GpuLayout& layout) {
   RunConfig config = small_config();
-  const bool has_experts = layout.family == kWithExperts;
-  config.model.family = has_experts ? "llama" : layout.family;
-  if (has_experts) {
-    config.model.experts = 8;
-    config.model.experts_per_token = 2;
-    config.model.expert_ffn = 128;
-  }
-  config.model.layers = 8;
-  config.model.width = 256;
-  config.model.heads = 8;
-  config.model.kv_heads = config.model.family == "llama" ? 4 : 8;
-  if (config.model.family == "gpt2") {
-    config.model.max_positions = 64;
-  }
+  set_model(config.model, layout);
   config.train.sequence = 64;
+  if (layout.family == kFp8Block || layout.family == kFp8Tensor) {
+    config.train.sequence = 512;
+    config.train.fp8 = layout.family == kFp8Block ? "block" : "tensor";
+  }
   config.train.dtype = "bfloat16";
   config.train.microbatch = 1;
   config.train.global_batch = 16;
@@ -312,6 +335,30 @@ INSTANTIATE_TEST_SUITE_P(
         GpuLayout{"experts4_tensor2", 4, experts(tensor(4, 2, true), 4), "experts"},
         GpuLayout{"experts2_pipeline2", 4, experts(pipeline(4, 2, "1f1b"), 2), "experts"},
         GpuLayout{"experts2_dualpipev2", 4, experts(pipeline(4, 2, "dualpipe-v", 2), 2), "experts"},
+        GpuLayout{"fp8_block_optimizer2", 2, data(2, "optimizer"), "fp8_block"},
+        GpuLayout{"fp8_block_parameters2", 2, data(2, "parameters"), "fp8_block"},
+        GpuLayout{"fp8_block_tensor2", 2, tensor(2, 2, true), "fp8_block"},
+        GpuLayout{"fp8_block_parameters4", 4, data(4, "parameters"), "fp8_block"},
+        GpuLayout{"fp8_block_tensor4", 4, tensor(4, 4, true), "fp8_block"},
+        GpuLayout{"fp8_block_tensor2_optimizer2", 4, sharded(tensor(4, 2, true), "optimizer"),
+                  "fp8_block"},
+        GpuLayout{"fp8_block_pipeline2_parameters2", 4,
+                  sharded(pipeline(4, 2, "1f1b"), "parameters"), "fp8_block"},
+        GpuLayout{"fp8_tensor_optimizer2", 2, data(2, "optimizer"), "fp8_tensor"},
+        GpuLayout{"fp8_tensor_parameters2", 2, data(2, "parameters"), "fp8_tensor"},
+        GpuLayout{"fp8_tensor_tensor2", 2, tensor(2, 2, true), "fp8_tensor"},
+        GpuLayout{"fp8_tensor_parameters4", 4, data(4, "parameters"), "fp8_tensor"},
+        GpuLayout{"fp8_tensor_tensor4", 4, tensor(4, 4, true), "fp8_tensor"},
+        GpuLayout{"fp8_tensor_tensor2_optimizer2", 4, sharded(tensor(4, 2, true), "optimizer"),
+                  "fp8_tensor"},
+        GpuLayout{"fp8_tensor_pipeline2_parameters2", 4,
+                  sharded(pipeline(4, 2, "1f1b"), "parameters"), "fp8_tensor"},
+        GpuLayout{"hybrid_parameters2", 2, data(2, "parameters"), "hybrid"},
+        GpuLayout{"hybrid_tensor2", 2, tensor(2, 2, true), "hybrid"},
+        GpuLayout{"hybrid_parameters4", 4, data(4, "parameters"), "hybrid"},
+        GpuLayout{"hybrid_tensor4", 4, tensor(4, 4, true), "hybrid"},
+        GpuLayout{"hybrid_pipeline2_optimizer2", 4, sharded(pipeline(4, 2, "1f1b"), "optimizer"),
+                  "hybrid"},
         GpuLayout{"parameters8", 8, data(8, "parameters")},
         GpuLayout{"tensor8", 8, tensor(8, 8, true), "gpt2"},
         GpuLayout{"ring8", 8, context(data(8, "optimizer"), 8, "ring")},
