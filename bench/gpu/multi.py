@@ -169,12 +169,12 @@ def mean_of(parts):
 
 
 def traced_step(report):
-    """Where a step went, as a mean of the traced ones: what report.json has of it, but for single ops."""
+    """Where a step went, as a mean of the traced ones: what report.json has of it, ops by name."""
     steps = report["data"]["traced_steps"]
     if not steps:
         raise Failure("the run traced no step")
-    return mean_of([{key: value for key, value in step.items() if isinstance(value, (int, float, dict)) and key != "step"}
-                    for step in steps])
+    return mean_of([{**{key: value for key, value in step.items() if isinstance(value, (int, float, dict)) and key != "step"},
+                     "ops": {op["op"]: {key: op[key] for key in ("num_tasks", "busy_ns")} for op in step["ops"]}} for step in steps])
 
 
 def cluster_of(gpu, count):

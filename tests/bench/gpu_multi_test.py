@@ -412,10 +412,12 @@ class FiguresTest(unittest.TestCase):
             multi.braid_figures("", {"steps": 5})
 
     def test_mean_of_traced_steps(self):
-        steps = [{"step": 8, "step_ns": 10, "by_group": {"data": {"total_ns": 4}}, "ops": []},
+        steps = [{"step": 8, "step_ns": 10, "by_group": {"data": {"total_ns": 4}},
+                  "ops": [{"op": "linear", "num_tasks": 2, "busy_ns": 6}]},
                  {"step": 9, "step_ns": 20, "by_group": {"data": {"total_ns": 2}, "tensor": {"total_ns": 6}}, "ops": []}]
         self.assertEqual(multi.traced_step({"data": {"traced_steps": steps}}),
-                         {"step_ns": 15, "by_group": {"data": {"total_ns": 3}, "tensor": {"total_ns": 3}}})
+                         {"step_ns": 15, "by_group": {"data": {"total_ns": 3}, "tensor": {"total_ns": 3}},
+                          "ops": {"linear": {"num_tasks": 1, "busy_ns": 3}}})
 
     def test_settings_of_the_command_line(self):
         self.assertEqual(multi.as_changes(["runtime.repeatable=false"]), {"runtime.repeatable": "false"})

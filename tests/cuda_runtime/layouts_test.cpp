@@ -156,17 +156,25 @@ double relative_difference(const std::vector<std::vector<float>>& values,
   return std::sqrt(difference / norm);
 }
 
-// bf16 sums of ranks are rounded in other places than one GPU's: a few units of its 8 bits.
+/// How far losses of several GPUs may be from one's. bf16 sums of ranks are rounded in other
+/// places: a few units of its 8 bits. With one scale for each rank's part of a tensor, FP8 values
+/// are, too: a few units of 3 bits, or 2.
+double loss_tolerance(const GpuLayout& layout) {
+  return layout.family == kFp8Tensor && layout.parallel.tensor > 1 ? 0.05 : 0.01;
+}
+
 TEST_P(GpuLayouts, HaveTheLossesOfOneGpu) {
   RunConfig config = config_of(GetParam());
   const Outcome several = run(config, 4, options_for(config));
   config.parallel = {};
   const Outcome one = run(config, 4, options_for(config));
+  const double tolerance = loss_tolerance(GetParam());
   for (size_t step = 0; step < one.losses.size(); ++step) {
-    EXPECT_NEAR(several.losses[step], one.losses[step], 0.01) << step;
-    EXPECT_NEAR(several.grad_norms[step], one.grad_norms[step], 0.02 * one.grad_norms[step]);
+    EXPECT_NEAR(several.losses[step], one.losses[step], tolerance) << step;
+    EXPECT_NEAR(several.grad_norms[step], one.grad_norms[step],
+                2 * tolerance * one.grad_norms[step]);
   }
-  EXPECT_LT(relative_difference(several.state.weights, one.state.weights), 0.02);
+  EXPECT_LT(relative_difference(several.state.weights, one.state.weights), 2 * tolerance);
 }
 
 TEST_P(GpuLayouts, AreBitwiseTheSameWithOverlapOffAndTaskByTask) {
@@ -238,9 +246,10 @@ TEST_P(GpuLayouts, HaveTheLossesOfOneGpuByCopyEngines) {
   config.parallel = {};
   const Outcome one = run(config, 4, options_for(config));
   for (size_t step = 0; step < one.losses.size(); ++step) {
-    EXPECT_NEAR(several.losses[step], one.losses[step], 0.01) << step;
+    EXPECT_NEAR(several.losses[step], one.losses[step], loss_tolerance(GetParam())) << step;
   }
-  EXPECT_LT(relative_difference(several.state.weights, one.state.weights), 0.02);
+  EXPECT_LT(relative_difference(several.state.weights, one.state.weights),
+            2 * loss_tolerance(GetParam()));
 }
 
 // They only move bytes; each on a communicator of its own, over windows.
@@ -272,9 +281,10 @@ TEST_P(GpuLayouts, HaveTheLossesOfOneGpuOnWindows) {
   config.parallel = {};
   const Outcome one = run(config, 4, options_for(config));
   for (size_t step = 0; step < one.losses.size(); ++step) {
-    EXPECT_NEAR(several.losses[step], one.losses[step], 0.01) << step;
+    EXPECT_NEAR(several.losses[step], one.losses[step], loss_tolerance(GetParam())) << step;
   }
-  EXPECT_LT(relative_difference(several.state.weights, one.state.weights), 0.02);
+  EXPECT_LT(relative_difference(several.state.weights, one.state.weights),
+            2 * loss_tolerance(GetParam()));
 }
 
 // A third of equal loads is too little in any step.
