@@ -17,6 +17,7 @@
 #include "passes/streams/insert_events.h"
 #include "passes/tensor/bulk_overlap.h"
 #include "support/cpu_ranks.h"
+#include "support/thinned.h"
 
 namespace braid {
 namespace {
@@ -144,7 +145,7 @@ std::vector<std::byte> results_of(CpuRanks& ranks) {
 }
 
 TEST(GatheredCopies, AnyDelaysOfRanksGiveTheSameBits) {
-  constexpr uint32_t kSteps = 200;
+  constexpr uint32_t kSteps = thinned_count(200u, 10);
   const std::vector<Program> in_order = programs_of(/*overlaps=*/false);
   const std::vector<Program> overlapped = programs_of(/*overlaps=*/true);
   CpuRanks expected(kRanks, [&](int rank) { return in_order[static_cast<size_t>(rank)]; });
