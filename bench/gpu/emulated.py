@@ -7,7 +7,7 @@ usage: emulated.py --bin FOLDER --results FOLDER [--case NAME]... [--variant NAM
 
 Variants: `found` is the overlap that `braid simulate --auto-overlap` finds for eight such GPUs (FOUND/CASE.toml where --found has it),
 `copies` the same with the data of the other ranks made in every step (slow, in exactly the memory of the run), `defaults` what the run file says,
-`off` none. All cases in the first variant come first, so that --seconds cuts off the least important.
+`off` none. NAME-RECIPE is the same with train.fp8 = RECIPE, tensor or block (FOUND/CASE-RECIPE.toml). All cases in the first variant come first, so that --seconds cuts off the least important.
 The page, FOLDER/emulated.md or --report, has the newest result of each case and variant.
 """
 import argparse
@@ -24,7 +24,9 @@ from report import gib, table
 
 GPUS = 8
 CLUSTER = f"h200x{GPUS}"
-VARIANTS = {"found": multi_cases.SEARCHED, "copies": multi_cases.SEARCHED, "defaults": {}, "off": multi_cases.OFF}
+OVERLAPS = {"found": multi_cases.SEARCHED, "copies": multi_cases.SEARCHED, "defaults": {}, "off": multi_cases.OFF}
+RECIPES = ("tensor", "block")
+VARIANTS = OVERLAPS | {f"{name}-{recipe}": values | {"train.fp8": recipe} for name, values in OVERLAPS.items() for recipe in RECIPES}
 OF_SEARCH = ("found", "copies")
 
 PAGE = """# One rank of eight, alone on a GPU
@@ -92,16 +94,19 @@ def parse_arguments(words=None):
 
 def settings(arguments, case, variant):
     """Run file and changes. A run file in FOUND has all settings; without one, braid searches."""
-    found = arguments.found / f"{case}.toml" if arguments.found else None
-    has_found = variant in OF_SEARCH and found and found.is_file()
+    overlap, _, recipe = variant.partition("-")
+    found = arguments.found / f"{'-'.join(filter(None, (case, recipe)))}.toml" if arguments.found else None
+    has_found = overlap in OF_SEARCH and found and found.is_file()
     run_file = found if has_found else multi_cases.run_file(case)
     changes = multi_cases.changes(case, GPUS, arguments.small, arguments.device) | ({} if has_found else VARIANTS[variant])
-    return [run_file, *gpu_bench.as_arguments(changes), *(["--auto-overlap"] if variant in OF_SEARCH and not has_found else [])]
+    if arguments.small and recipe:
+        changes |= multi_cases.small_fp8(case, GPUS)
+    return [run_file, *gpu_bench.as_arguments(changes), *(["--auto-overlap"] if overlap in OF_SEARCH and not has_found else [])]
 
 
 def command(arguments, case, variant):
     return [gpu_bench.find_program(arguments.bin, "braid"), "emulate", *settings(arguments, case, variant), "--cluster", CLUSTER, "--json",
-            "--rank", arguments.rank, "--steps", arguments.steps, *(["--copies"] if variant == "copies" else [])]
+            "--rank", arguments.rank, "--steps", arguments.steps, *(["--copies"] if variant.partition("-")[0] == "copies" else [])]
 
 
 def simulate_by_profile(arguments, results):

@@ -170,6 +170,12 @@ def changes(name, gpus, small=False, device="cuda"):
     return values
 
 
+def small_fp8(name, gpus):
+    """What --small changes besides with FP8 products, whose tokens, inputs and features on a rank are multiples of 128."""
+    tensor = layout(name, gpus)["tensor"]
+    return {"model.width": 128 * tensor, "model.head_size": 16 * tensor, "model.ffn": 256 * tensor, "train.sequence": 128 * tensor}
+
+
 def techniques(name, gpus, cost):
     """Changes of its run file to measure for a case, by name; the first is no overlap at all. `cost`: what a search goes by."""
     ranks, file = layout(name, gpus), load(name)

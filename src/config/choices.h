@@ -46,6 +46,9 @@ enum class Switch : uint8_t { kAuto, kOn, kOff };
 /// train.fp8: how many elements of a matrix share a scale.
 enum class Fp8Choice : uint8_t { kOff, kTensor, kBlock, kMxfp8 };
 
+/// train.fp8_weight_blocks: elements of a weight that share a scale of MXFP8, 1 x 32 or 32 x 32.
+enum class WeightBlocks : uint8_t { kRows, kSquares };
+
 /// train.fp8_sums: how the CPU sums products of FP8 factors.
 enum class Fp8SumsChoice : uint8_t { kIdeal, kHopper };
 
@@ -127,6 +130,10 @@ inline constexpr auto kChoices<Fp8Choice> = Choices<Fp8Choice, 4>{{{"off", Fp8Ch
                                                                    {"tensor", Fp8Choice::kTensor},
                                                                    {"block", Fp8Choice::kBlock},
                                                                    {"mxfp8", Fp8Choice::kMxfp8}}};
+
+template <>
+inline constexpr auto kChoices<WeightBlocks> =
+    Choices<WeightBlocks, 2>{{{"rows", WeightBlocks::kRows}, {"squares", WeightBlocks::kSquares}}};
 
 template <>
 inline constexpr auto kChoices<Fp8SumsChoice> = Choices<Fp8SumsChoice, 2>{

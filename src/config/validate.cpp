@@ -331,6 +331,11 @@ void check_fp8(const TrainConfig& train) {
           "train.fp8_watch = {}: counts what FP8 copies lose, but train.fp8 is \"off\"; set "
           "train.fp8_watch = 0, or train.fp8 = \"block\"",
           train.fp8_watch);
+  require(
+      train.fp8_weight_blocks == "rows" || train.fp8 == "mxfp8",
+      "train.fp8_weight_blocks = {}: is read with train.fp8 = \"mxfp8\" only, and train.fp8 is {}; "
+      "remove the key or set train.fp8 = \"mxfp8\"",
+      quote(train.fp8_weight_blocks), quote(train.fp8));
 }
 
 void check_folders(const RunConfig& config) {

@@ -1,6 +1,8 @@
 #include "ops/columns.h"
 
 #include <array>
+#include <numeric>
+#include <vector>
 
 #include "ops/attributes.h"
 #include "ops/autodiff.h"
@@ -34,6 +36,23 @@ void check_columns(const OpSpec& spec) {
   operands.done();
 }
 
+/// Of one run, as of the scales that a piece of a product reads: equal blocks, each of columns that
+/// lie together.
+std::vector<int64_t> taken_blocks(const OpSpec& spec) {
+  const auto a = attributes_of<ColumnsAttributes>(spec);
+  std::vector<int64_t> sources;
+  if (a.runs != 1 || spec.operands[0].dtype != DType::kF32) {
+    return sources;  // values of activations, which are cut by rows
+  }
+  const int64_t block = std::gcd(std::gcd(a.begin, a.size), a.width);
+  for (int64_t row = 0; row < spec.operands[0].shape[0]; ++row) {
+    for (int64_t at = 0; at < a.size; at += block) {
+      sources.push_back((row * a.width + a.begin + at) / block);
+    }
+  }
+  return sources;
+}
+
 void take_columns_backward(BackwardBuilder& builder, const Node& node) {
   const std::optional<ValueId> dy = builder.grad_of(node.operands[1]);
   if (!dy) {
@@ -58,6 +77,7 @@ const OpDefinition kTakeColumnsOp{
     .backward = take_columns_backward,
     .recompute = Recompute::kNorms,
     .split = kSplitByRows,
+    .pieces = {.block_sources = taken_blocks},
 };
 
 const OpDefinition kPutColumnsOp{

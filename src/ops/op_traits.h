@@ -120,6 +120,9 @@ struct SplitTraits {
   size_t counted = 0;  ///< the operand whose leading dimension is split
   /// Whether each piece has all of that operand; null: no operand.
   bool (*is_whole)(const OpSpec& spec, size_t operand) = nullptr;
+  /// Whether the columns of that operand, a matrix, are split instead of its rows: scales of rows.
+  /// They do not lie together, so a piece reads a copy of its columns. Null: no operand.
+  bool (*has_columns)(const OpSpec& spec, size_t operand) = nullptr;
   /// Pieces begin at multiples of this; 0: this spec cannot be split. Null: 1.
   int64_t (*unit)(const OpSpec& spec) = nullptr;
   /// Sets the attributes and the last operands of a piece [begin, end) whose shapes are already
@@ -160,8 +163,8 @@ struct PieceTraits {
   void (*forget_piece)(OpSpec& spec) = nullptr;
   /// The number of blocks of an operand that have a part of each row: block after block. Null: 1.
   int64_t (*row_blocks)(const OpSpec& spec, size_t operand) = nullptr;
-  /// For an op that only changes the order of equal blocks: by block of the last operand, the block
-  /// of the first. Empty: what the op writes counts as new.
+  /// For an op that only copies equal blocks: by block of the last operand, the block of the first.
+  /// Empty: what the op writes counts as new.
   std::vector<int64_t> (*block_sources)(const OpSpec& spec) = nullptr;
 };
 

@@ -82,7 +82,8 @@ void check_quantize(const OpSpec& spec) {
   operands.require(attributes.row || attributes.column, "there is no copy to write");
   operands.require(attributes.block == 0 || attributes.block == 32 || attributes.block == 128,
                    "block must be 0, 32 or 128");
-  operands.require(!attributes.square || attributes.block == 128, "only blocks of 128 are square");
+  operands.require(!attributes.square || attributes.block != 0,
+                   "one scale for the whole matrix has no squares");
   const ScaleLayout scales = attributes.scales();
   if (attributes.row) {
     expect_copy(operands, "row", x.shape, scales);
@@ -107,7 +108,7 @@ Shape ScaleLayout::shape(const Shape& data) const {
     return {1};
   }
   const int64_t along = blocks_of(data[1], block);
-  if (!square) {
+  if (!stores_squares()) {
     return {along, data[0]};
   }
   return {blocks_of(data[0], block), blocks_of(along, kSquareAlignment) * kSquareAlignment};

@@ -16,17 +16,21 @@ namespace braid {
 ///   block 0    one scale for all: f32 [1]
 ///   block B    one scale for each run of B elements along D: [ceil(D/B), R]; f32 for B = 128, and
 ///              f8e8m0 for B = 32
-///   square     one scale for each B x B block: f32 [ceil(R/B), P], where P is ceil(D/B) rounded up
-///              to a multiple of 4; the padding is zero
+///   square     one scale for each B x B block. B = 128: f32 [ceil(R/B), P], where P is ceil(D/B)
+///              rounded up to a multiple of 4; the padding is zero. B = 32: each scale stands for
+///              every row of its block, in the layout without `square`
 /// These are the layouts that cuBLASLt reads on sm_90 (VEC128_32F and BLK128x128_32F; those for 32
-/// elements are not swizzled, as native kernels of sm_100 need it).
+/// elements are not swizzled, as native kernels of sm_100 need it). Products of MXFP8 know runs of
+/// 32 alone, so squares of 32 are runs with equal scales to them, in both directions.
 struct ScaleLayout {
   int64_t block = 128;
   bool square = false;
 
-  /// That of a weight: square if blocks have 128 elements.
+  /// What products read of a weight: square if blocks have 128 elements.
   static ScaleLayout of_weight(int64_t block) { return {.block = block, .square = block == 128}; }
 
+  /// Whether there is one scale for a square, not one for each of its rows.
+  bool stores_squares() const { return square && block == 128; }
   DType dtype() const { return block == 32 ? DType::kF8E8M0 : DType::kF32; }
   Shape shape(const Shape& data) const;
 };

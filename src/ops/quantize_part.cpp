@@ -8,7 +8,8 @@ namespace {
 
 template <class Attributes>
 Shape checked_magnitudes(const OperandChecker& operands, const Attributes& attributes) {
-  operands.require(attributes.block == 0 || attributes.block == 128, "block must be 0 or 128");
+  operands.require(attributes.block == 0 || attributes.block == 32 || attributes.block == 128,
+                   "block must be 0, 32 or 128");
   operands.require(attributes.rows > 0 && attributes.columns > 0, "the weight has no elements");
   return magnitude_shape(attributes.rows, attributes.columns, attributes.block);
 }
@@ -55,10 +56,10 @@ void check_scales_of_magnitudes(const OpSpec& spec) {
   const ScaleLayout scales = ScaleLayout::of_weight(attributes.block);
   operands.expect("magnitudes", Access::kRead, DType::kI32,
                   checked_magnitudes(operands, attributes));
-  operands.expect("row_scales", Access::kWrite, DType::kF32,
+  operands.expect("row_scales", Access::kWrite, scales.dtype(),
                   scales.shape({attributes.rows, attributes.columns}));
   if (attributes.has_column) {
-    operands.expect("column_scales", Access::kWrite, DType::kF32,
+    operands.expect("column_scales", Access::kWrite, scales.dtype(),
                     scales.shape({attributes.columns, attributes.rows}));
   }
   operands.done();

@@ -14,7 +14,7 @@ namespace braid {
 ///
 /// Magnitudes are the bits of |x| as f32. They order as the values do, with infinity and NaN above
 /// all numbers. A weight has one for each square block, [ceil(rows / block), ceil(columns /
-/// block)], or a single one, [1, 1], if block is 0.
+/// block)], or a single one, [1, 1], if block is 0. Blocks of 32 are square here, too.
 ///
 /// part_magnitudes: x [n] (f32 or bf16) -> magnitudes i32 [blocks]; zero for blocks outside of x.
 ///
@@ -25,7 +25,7 @@ namespace braid {
 struct QuantizePartAttributes {
   int64_t rows = 0;
   int64_t columns = 0;
-  int64_t block = 128;  ///< 0 or 128
+  int64_t block = 128;  ///< 0, 32 or 128
   int64_t begin = 0;
   MainWeightsAttribute rounds = {};
   WatchAttribute watch = {};  ///< of quantize_part
@@ -39,8 +39,8 @@ struct QuantizePartAttributes {
   }
 };
 
-/// scales_of_magnitudes: magnitudes i32 of a weight -> row_scales f32, and column_scales f32
-/// (has_column), as quantize_weight writes them for f8e4m3. block 0: one magnitude.
+/// scales_of_magnitudes: magnitudes i32 of a weight -> row_scales, and column_scales (has_column),
+/// as quantize_weight writes them for f8e4m3 and square blocks. block 0: one magnitude.
 struct MagnitudeScalesAttributes {
   int64_t rows = 0;
   int64_t columns = 0;

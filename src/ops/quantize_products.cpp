@@ -310,13 +310,13 @@ class ProductQuantizer {
       entry->second = add_copies(weight, ValueKind::kQuantizedParam, recipe_.forward, has_column);
       std::vector<Operand> operands = copy_operands(weight, entry->second, has_column);
       add_tally(at, "w", operands);
-      Node node = make_node(
-          graph_, std::string(kQuantizeWeightOp.name),
-          to_attributes(QuantizeAttributes{.block = recipe_.block,
-                                           .square = ScaleLayout::of_weight(recipe_.block).square,
-                                           .column = has_column,
-                                           .watch = {recipe_.watch}}),
-          operands);
+      Node node =
+          make_node(graph_, std::string(kQuantizeWeightOp.name),
+                    to_attributes(QuantizeAttributes{.block = recipe_.block,
+                                                     .square = recipe_.weight_scales().square,
+                                                     .column = has_column,
+                                                     .watch = {recipe_.watch}}),
+                    operands);
       node.layer = at.layer;
       node.site = at.site;
       graph_.weights.push_back(std::move(node));
@@ -327,7 +327,7 @@ class ProductQuantizer {
   Copies add_copies(ValueId of, ValueKind kind, DType format, bool has_column) {
     const Value source = graph_.value(of);
     const ScaleLayout scales = kind == ValueKind::kQuantizedParam
-                                   ? ScaleLayout::of_weight(recipe_.block)
+                                   ? recipe_.weight_scales()
                                    : ScaleLayout{.block = recipe_.block};
     const auto add_copy = [&](const char* suffix, DType dtype, const Shape& shape) {
       return add_value(fmt::format("{}.{}", source.name, suffix), dtype, shape, kind);

@@ -7,6 +7,7 @@
 
 #include "base/dtype.h"
 #include "ops/graph.h"
+#include "ops/quantize.h"
 #include "ops/scaled_linear.h"
 
 namespace braid {
@@ -14,6 +15,7 @@ namespace braid {
 /// A recipe for FP8 products.
 struct Fp8Recipe {
   int64_t block = 128;                 ///< elements that share a scale, see ScaleLayout
+  bool square_weights = true;          ///< blocks of weights are squares; needed for 128
   DType forward = DType::kF8E4M3;      ///< of inputs and weights
   DType gradient = DType::kF8E4M3;     ///< of gradients of outputs
   std::vector<std::string> keep = {};  ///< sites that stay as they are; `*` and `?` as in a shell
@@ -28,7 +30,12 @@ struct Fp8Recipe {
   /// 1 x 128 elements; 128 x 128 for weights. Source: DeepSeek-V3 (arXiv 2412.19437, 3.3).
   static Fp8Recipe blocks() { return {.block = 128}; }
   /// 1 x 32 elements with E8M0 scales. Source: OCP Microscaling Formats 1.0.
-  static Fp8Recipe mx() { return {.block = 32}; }
+  static Fp8Recipe mx() { return {.block = 32, .square_weights = false}; }
+
+  /// How scales of a weight are found.
+  ScaleLayout weight_scales() const {
+    return {.block = block, .square = square_weights && block != 0};
+  }
 
   friend bool operator==(const Fp8Recipe&, const Fp8Recipe&) = default;
 };

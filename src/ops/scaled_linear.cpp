@@ -91,27 +91,51 @@ FactorScales scales_of(int64_t block, bool has_weight) {
   }
 }
 
-/// Rows of x, their scales (none with one scale for all) and rows of the result belong together.
-bool is_by_row(const OpSpec& spec, size_t operand) {
-  return operand == 0 || operand + 1 == spec.operands.size() ||
-         (operand == 1 && scale_block(spec) != 0);
-}
-
-/// Each row of the matrix of scales has one element of each row of x.
-int64_t blocks_of_rows(const OpSpec& spec, size_t operand) {
-  return operand == 1 && scale_block(spec) != 0 ? spec.operands[1].shape[0] : 1;
-}
-
-/// The number of rows, which scales have as their last dimension.
-void forget_rows(OpSpec& spec) {
-  if (scale_block(spec) != 0) {
-    spec.operands[1].shape[1] = 0;
+/// Pieces of a product: rows of the result, and those of the factor that is operand kFactor.
+template <size_t kFactor>
+struct RowsOf {
+  /// Whether the operand is the scales of these rows: a matrix with a column for each. With one
+  /// scale for all there are none.
+  static bool has_columns(const OpSpec& spec, size_t operand) {
+    return operand == kFactor + 1 && scale_block(spec) != 0;
   }
-}
+  static bool is_by_row(const OpSpec& spec, size_t operand) {
+    return operand == kFactor || operand + 1 == spec.operands.size() || has_columns(spec, operand);
+  }
+  static bool is_whole(const OpSpec& spec, size_t operand) { return !is_by_row(spec, operand); }
 
-/// Passes give a piece the scales of its rows as a matrix (passes/tensor/split_products.h).
-constexpr PieceTraits kRowPieces{
-    .is_by_row = is_by_row, .forget_piece = forget_rows, .row_blocks = blocks_of_rows};
+  /// Each row of the matrix of scales has one element of each row of the factor.
+  static int64_t num_blocks(const OpSpec& spec, size_t operand) {
+    return has_columns(spec, operand) ? spec.operands[operand].shape[0] : 1;
+  }
+
+  /// The number of rows, which scales have as their last dimension.
+  static void forget(OpSpec& spec) {
+    if (has_columns(spec, kFactor + 1)) {
+      spec.operands[kFactor + 1].shape[1] = 0;
+    }
+  }
+
+  /// Whole blocks of scales, and sizes that libraries accept (ops/quantize_products.h). Nothing
+  /// takes columns of E8M0.
+  static int64_t unit(const OpSpec& spec) {
+    const int64_t block = scale_block(spec);
+    return block == 32 ? 0 : block == 0 ? 16 : block;
+  }
+
+  static constexpr PieceTraits kPieces{
+      .is_by_row = is_by_row, .forget_piece = forget, .row_blocks = num_blocks};
+};
+
+template <size_t kFactor>
+constexpr SplitTraits split_rows_of(SplitDimension dimension) {
+  return {.dimension = dimension,
+          .keeps_bits = false,  // cuBLASLt chooses an algorithm by the size
+          .counted = kFactor,
+          .is_whole = RowsOf<kFactor>::is_whole,
+          .has_columns = RowsOf<kFactor>::has_columns,
+          .unit = RowsOf<kFactor>::unit};
+}
 
 template <class Attributes, bool kHasWeight>
 GemmShape scaled_shape(const OpSpec& spec) {
@@ -145,8 +169,8 @@ const OpDefinition kScaledLinearOp{
     .check = check_scaled_linear,
     .cost = scaled_cost,
     .gemm_shape = scaled_shape<ScaledLinearAttributes, true>,
-    .split = kNeverSplit,
-    .pieces = kRowPieces,
+    .split = split_rows_of<0>(SplitDimension::kRows),
+    .pieces = RowsOf<0>::kPieces,
     .added_by_one = "adds_bias",
 };
 
@@ -159,8 +183,8 @@ const OpDefinition kScaledLinearDgradOp{
     .check = check_scaled_linear_dgrad,
     .cost = scaled_cost,
     .gemm_shape = scaled_shape<ScaledLinearDgradAttributes, true>,
-    .split = kNeverSplit,
-    .pieces = kRowPieces,
+    .split = split_rows_of<0>(SplitDimension::kRows),
+    .pieces = RowsOf<0>::kPieces,
 };
 
 const OpDefinition kScaledLinearWgradOp{
@@ -172,7 +196,8 @@ const OpDefinition kScaledLinearWgradOp{
     .check = check_scaled_linear_wgrad,
     .cost = scaled_cost,
     .gemm_shape = scaled_shape<ScaledLinearWgradAttributes, false>,
-    .split = kNeverSplit,
+    .split = split_rows_of<2>(SplitDimension::kFeatures),
+    .pieces = RowsOf<2>::kPieces,
 };
 
 }  // namespace braid

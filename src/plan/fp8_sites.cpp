@@ -46,7 +46,8 @@ std::string describe_scales(const Fp8Recipe& recipe) {
     case 0:
       return "one scale for each matrix";
     case 32:
-      return "scales of 1 x 32 elements (E8M0)";
+      return recipe.square_weights ? "scales of 1 x 32 elements, 32 x 32 of a weight (E8M0)"
+                                   : "scales of 1 x 32 elements (E8M0)";
     default:
       return "scales of 1 x 128 elements, 128 x 128 of a weight";
   }
@@ -83,8 +84,12 @@ std::vector<ProductSite> fp8_sites(const RunSpec& run) {
 }
 
 std::set<std::string> fp8_weights(const RunSpec& run) {
+  if (!run.fp8) {
+    return {};
+  }
   const bool has_shards = run.parallel.shard != ShardKind::kNone;
-  if (!run.fp8 || (has_shards && (run.fp8->block == 32 || !run.config.train.fp8_param_gather))) {
+  const bool has_one_scale_both_ways = run.fp8->block == 0 || run.fp8->square_weights;
+  if (has_shards && !(has_one_scale_both_ways && run.config.train.fp8_param_gather)) {
     return {};
   }
   StageGraph graph = forward_of(run);

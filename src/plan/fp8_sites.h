@@ -15,7 +15,7 @@ std::vector<ProductSite> fp8_sites(const RunSpec& run);
 
 /// The weights of which ranks keep nothing but main weights and FP8 copies: those that only FP8
 /// products read. If ranks have shards, they gather the copies (train.fp8_param_gather), and the
-/// copy by columns must be the transposed copy by rows. So not with blocks of 1 x 32.
+/// copy by columns must be the transposed copy by rows. So not with weights in blocks of 1 x 32.
 std::set<std::string> fp8_weights(const RunSpec& run);
 
 /// A table of the products, with one line for equal products of several layers; empty unless the

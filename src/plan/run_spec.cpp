@@ -113,6 +113,8 @@ std::optional<Fp8Recipe> fp8_recipe(const RunConfig& config) {
       break;
     case Fp8Choice::kMxfp8:
       recipe = Fp8Recipe::mx();
+      recipe->square_weights =
+          choice<WeightBlocks>(train.fp8_weight_blocks) == WeightBlocks::kSquares;
   }
   recipe->keep = train.fp8_filter;
   recipe->head = train.fp8_head;

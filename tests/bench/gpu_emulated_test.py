@@ -47,13 +47,15 @@ class EmulatedTest(unittest.TestCase):
     def test_rehearses_a_case_of_each_dimension_on_the_cpu(self):
         cases = ["llama-1b-zero1", "llama-8b-tp", "llama-8b-pp", "llama-8b-cp"]
         words = arguments(self.folder, "--variant", "defaults", "--steps", "1", *(w for case in cases for w in ("--case", case)))
+        fp8 = arguments(self.folder, "--variant", "defaults-block", "--steps", "1", "--case", "llama-8b-zero3")
         results = gpu_bench.Results(self.folder)
         results.add("machine", **gpu_bench.machine())
         with contextlib.redirect_stdout(io.StringIO()) as printed:
-            self.assertEqual(emulated.measure(words, results), 0, printed.getvalue())
+            self.assertEqual(emulated.measure(words, results) + emulated.measure(fp8, results), 0, printed.getvalue())
         page = emulated.page(results, True)
         for case in cases:
             self.assertIn(f"| {case} | defaults | ", page)
+        self.assertIn("| llama-8b-zero3 | defaults-block | ", page)
         self.assertIn("pipeline ", page)
         self.assertIn("the same", page)
 
@@ -69,6 +71,19 @@ class EmulatedTest(unittest.TestCase):
         off = [str(word) for word in emulated.command(words, "llama-8b-tp", "off")]
         self.assertIn("overlap.mode=off", off)
         self.assertNotIn("--auto-overlap", off)
+
+    def test_fp8_variants_have_sizes_and_files_of_their_own(self):
+        (self.folder / "llama-8b-tp-block.toml").write_text("", encoding="utf-8")
+        (self.folder / "llama-8b-zero3.toml").write_text("", encoding="utf-8")
+        words = arguments(self.folder, "--found", str(self.folder))
+        found = [str(word) for word in emulated.command(words, "llama-8b-tp", "found-block")]
+        self.assertIn(str(self.folder / "llama-8b-tp-block.toml"), found)
+        self.assertIn("model.width=1024", found)
+        searched = [str(word) for word in emulated.command(words, "llama-8b-zero3", "copies-tensor")]
+        self.assertIn("train.fp8=tensor", searched)
+        self.assertIn("model.width=128", searched)
+        self.assertIn("--auto-overlap", searched)
+        self.assertIn("--copies", searched)
 
     def test_begins_nothing_behind_its_time(self):
         words = arguments(self.folder, "--seconds", "-1")

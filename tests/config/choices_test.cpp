@@ -39,6 +39,7 @@ TEST(Choices, HaveTheNamesOfTheRunFile) {
   EXPECT_EQ(names_of<DType>(), allowed_names("parallel", "grad_reduce_dtype"));
   EXPECT_EQ(names_of<DType>(), allowed_names("optimizer", "moments_dtype"));
   EXPECT_EQ(names_of<Fp8Choice>(), allowed_names("train", "fp8"));
+  EXPECT_EQ(names_of<WeightBlocks>(), allowed_names("train", "fp8_weight_blocks"));
   EXPECT_EQ(names_of<Fp8SumsChoice>(), allowed_names("train", "fp8_sums"));
   EXPECT_EQ(names_of<RopeType>(), allowed_names("model", "rope_type"));
   EXPECT_EQ(names_of<RouterScores>(), allowed_names("model", "router_scores"));
@@ -68,7 +69,7 @@ TEST(Choices, CoverEveryKeyOfNames) {
   for (const Field& field : config_fields()) {
     keys += field.limits.allowed.empty() ? 0 : 1;
   }
-  EXPECT_EQ(keys, 24u) << "name the new key above";
+  EXPECT_EQ(keys, 25u) << "name the new key above";
 }
 
 TEST(Choices, RefuseOtherNames) {

@@ -254,6 +254,10 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"train.fp8_head=true",
                "train.fp8_head = true: is read with train.fp8 only, which is \"off\"; set "
                "train.fp8 = \"block\""},
+        Broken{
+            "train.fp8=block\ntrain.fp8_weight_blocks=squares",
+            "train.fp8_weight_blocks = \"squares\": is read with train.fp8 = \"mxfp8\" only, and "
+            "train.fp8 is \"block\"; remove the key or set train.fp8 = \"mxfp8\""},
         Broken{"train.fp8=block\ntrain.fp8_watch=-1", "train.fp8_watch = -1: must be"},
         Broken{"data.tokenizer=",
                "data.tokenizer = \"\": must be a tokenizer.json, a SentencePiece model"},

@@ -61,7 +61,7 @@ OperandBytes expect_bits_of_cpu(const OpSpec& spec, OperandBytes operands, CudaC
 TEST_F(QuantizePartCudaTest, AllResultsHaveTheBitsOfTheCpu) {
   uint64_t seed = 1;
   for (const Part& part : kParts) {
-    for (const int64_t block : {0, 128}) {
+    for (const int64_t block : {0, 32, 128}) {
       const Shape blocks = magnitude_shape(part.rows, part.columns, block);
       const auto attributes = to_attributes(QuantizePartAttributes{
           .rows = part.rows, .columns = part.columns, .block = block, .begin = part.begin});
@@ -76,14 +76,14 @@ TEST_F(QuantizePartCudaTest, AllResultsHaveTheBitsOfTheCpu) {
                           {read(DType::kBF16, {part.count}), read(DType::kI32, blocks),
                            write(DType::kF8E4M3, {part.count})}},
                          {x, found[1]}, context());
-      const ScaleLayout scales = ScaleLayout::of_weight(block);
-      expect_bits_of_cpu(
-          {"scales_of_magnitudes",
-           to_attributes(MagnitudeScalesAttributes{
-               .rows = part.rows, .columns = part.columns, .block = block}),
-           {read(DType::kI32, blocks), write(DType::kF32, scales.shape({part.rows, part.columns})),
-            write(DType::kF32, scales.shape({part.columns, part.rows}))}},
-          {found[1]}, context());
+      const ScaleLayout scales{.block = block, .square = block != 0};
+      expect_bits_of_cpu({"scales_of_magnitudes",
+                          to_attributes(MagnitudeScalesAttributes{
+                              .rows = part.rows, .columns = part.columns, .block = block}),
+                          {read(DType::kI32, blocks),
+                           write(scales.dtype(), scales.shape({part.rows, part.columns})),
+                           write(scales.dtype(), scales.shape({part.columns, part.rows}))}},
+                         {found[1]}, context());
     }
   }
 }
@@ -91,7 +91,7 @@ TEST_F(QuantizePartCudaTest, AllResultsHaveTheBitsOfTheCpu) {
 TEST_F(QuantizePartCudaTest, PartsOfMainWeightsHaveTheBitsOfTheCpu) {
   uint64_t seed = 1;
   for (const Part& part : kParts) {
-    for (const int64_t block : {0, 128}) {
+    for (const int64_t block : {0, 32, 128}) {
       for (const bool watch : {false, true}) {
         const Shape blocks = magnitude_shape(part.rows, part.columns, block);
         QuantizePartAttributes attributes{.rows = part.rows,
@@ -125,7 +125,7 @@ TEST_F(QuantizePartCudaTest, PartsOfMainWeightsHaveTheBitsOfTheCpu) {
 TEST_F(QuantizePartCudaTest, TalliesHaveTheNumbersOfTheCpu) {
   uint64_t seed = 1;
   for (const Part& part : kParts) {
-    for (const int64_t block : {0, 128}) {
+    for (const int64_t block : {0, 32, 128}) {
       const Shape blocks = magnitude_shape(part.rows, part.columns, block);
       const OpSpec spec{"quantize_part",
                         to_attributes(QuantizePartAttributes{.rows = part.rows,

@@ -6,6 +6,7 @@
 
 #include <fmt/core.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -13,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/float8.h"
 #include "ir/text.h"
 #include "support/cpu_executors.h"
 
@@ -119,6 +121,71 @@ TEST(SplitTaskOnTheCpu, PiecesGiveTheBitsOfTheWhole) {
         EXPECT_EQ(std::memcmp(found[i].data(), expected[i].data(), found[i].size() * sizeof(float)),
                   0)
             << whole.buffers[i].name << " in " << pieces << " pieces";
+      }
+    }
+  }
+}
+
+/// The three FP8 products, with 384 rows or features that may be cut. Scales are powers of two.
+std::string fp8_program(int64_t block) {
+  std::string text = "program step rank=0 ranks=1 events=0\nstream s kind=compute priority=0\n";
+  const auto buffer = [&](const char* name, const char* dtype, const std::string& shape) {
+    text += fmt::format("buffer {} {} [{}] io persistent device\n", name, dtype, shape);
+  };
+  const auto scales = [&](const char* name, const std::string& shape) {
+    buffer(name, "f32", block == 0 ? "1" : shape);
+  };
+  buffer("x", "f8e4m3", "384,256");
+  scales("xs", "2,384");
+  buffer("w", "f8e4m3", "128,256");
+  scales("ws", "1,4");
+  buffer("y", "f32", "384,128");
+  buffer("v", "f8e4m3", "128,256");
+  scales("vs", "2,128");
+  buffer("g", "f32", "384,128");
+  const std::string of = fmt::format("{{block={}", block);
+  return text + "scaled_linear(x, xs, w, ws -> y) " + of +
+         ", has_bias=false, adds_bias=true} s forward\n"
+         "scaled_linear_dgrad(x, xs, w, ws -> y) " +
+         of +
+         "} s dgrad\n"
+         "scaled_linear_wgrad(v, vs, x, xs -> rw g) " +
+         of + ", accumulate=true} s wgrad\n";
+}
+
+std::vector<float> run_fp8(const Program& program, const std::string& result) {
+  LoneCpuExecutor executor({program}, {});
+  std::mt19937_64 random(7);
+  for (const Buffer& buffer : program.buffers) {
+    if (buffer.lifetime != Lifetime::kPersistent) {
+      continue;
+    }
+    std::vector<float> scales(static_cast<size_t>(buffer.num_elems()));
+    std::vector<Float8E4M3> values;
+    for (float& scale : scales) {
+      scale = std::ldexp(1.0F, static_cast<int>(random() % 8));
+      values.emplace_back(static_cast<float>(random() % 64) - 32.0F);
+    }
+    executor.write(buffer.name, 0,
+                   buffer.dtype == DType::kF32 ? std::as_bytes(std::span(scales))
+                                               : std::as_bytes(std::span(values)));
+  }
+  executor.run(0);
+  return read_floats(executor, result, 384 * 128);
+}
+
+TEST(SplitTaskOnTheCpu, PiecesOfFp8ProductsReadTheScalesOfTheirRows) {
+  for (const int64_t block : {0, 128}) {
+    const Program all = parse_program(fp8_program(block));
+    for (uint32_t task = 0; task < all.tasks.size(); ++task) {
+      const std::string& op = all.spec(all.tasks[task]).op;
+      const std::string result = op == "scaled_linear_wgrad" ? "g" : "y";
+      const Program whole = select_tasks(all, std::array{TaskId(task)});
+      const std::vector<float> expected = run_fp8(whole, result);
+      for (const int64_t pieces : {2, 3}) {
+        const Program split = split_task(whole, TaskId(0), pieces);
+        EXPECT_EQ(split.tasks.size(), static_cast<size_t>(block == 0 ? pieces : 2 * pieces));
+        EXPECT_EQ(run_fp8(split, result), expected) << op << " in " << pieces;
       }
     }
   }

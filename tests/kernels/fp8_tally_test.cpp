@@ -63,8 +63,8 @@ TEST(Fp8Tally, CountsTheElementsOfAllCopies) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const QuantizeAttributes& attributes :
          {QuantizeAttributes{}, QuantizeAttributes{.block = 0}, QuantizeAttributes{.block = 32},
-          QuantizeAttributes{.square = true}, QuantizeAttributes{.column = false},
-          QuantizeAttributes{.row = false}}) {
+          QuantizeAttributes{.square = true}, QuantizeAttributes{.block = 32, .square = true},
+          QuantizeAttributes{.column = false}, QuantizeAttributes{.row = false}}) {
       KernelCase kernel(watched_spec(dtype, attributes));
       kernel.set(0, spread_values(kRows * kColumns));
       kernel.run(3);

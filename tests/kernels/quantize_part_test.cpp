@@ -18,13 +18,15 @@ struct Weight {
   int64_t block = 128;
   std::vector<double> x = {};
   MainWeightsAttribute rounds = {};
+  bool square = block != 0;
 
+  ScaleLayout scales() const { return {.block = block, .square = square}; }
   int64_t count() const { return rows * columns; }
   Shape blocks() const { return magnitude_shape(rows, columns, block); }
 };
 
 KernelCase whole_copies(const Weight& weight) {
-  const ScaleLayout scales = ScaleLayout::of_weight(weight.block);
+  const ScaleLayout scales = weight.scales();
   const Shape row{weight.rows, weight.columns};
   const Shape column{weight.columns, weight.rows};
   KernelCase kernel({"quantize_weight",
@@ -88,13 +90,13 @@ std::vector<std::byte> row_copy_of(const Weight& weight, const std::vector<Cut>&
 }
 
 KernelCase scales_of(const Weight& weight, const std::vector<double>& magnitudes) {
-  const ScaleLayout scales = ScaleLayout::of_weight(weight.block);
+  const ScaleLayout scales = weight.scales();
   KernelCase kernel({"scales_of_magnitudes",
                      to_attributes(MagnitudeScalesAttributes{
                          .rows = weight.rows, .columns = weight.columns, .block = weight.block}),
                      {read(DType::kI32, weight.blocks()),
-                      write(DType::kF32, scales.shape({weight.rows, weight.columns})),
-                      write(DType::kF32, scales.shape({weight.columns, weight.rows}))}});
+                      write(scales.dtype(), scales.shape({weight.rows, weight.columns})),
+                      write(scales.dtype(), scales.shape({weight.columns, weight.rows}))}});
   kernel.set(0, magnitudes);
   kernel.run();
   return kernel;
@@ -148,7 +150,7 @@ TEST(QuantizePart, PartsOfAnyCutAreThoseOfTheWholeWeight) {
   TestRandom random(11);
   const std::pair<int64_t, int64_t> sizes[] = {{1, 1}, {130, 260}, {257, 64}};
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    for (const int64_t block : {0, 128}) {
+    for (const int64_t block : {0, 32, 128}) {
       for (const auto& [rows, columns] : sizes) {
         const Weight weight{dtype, rows, columns, block, uneven_values(random, rows * columns)};
         for (const int parts : {2, 5}) {
@@ -162,8 +164,9 @@ TEST(QuantizePart, PartsOfAnyCutAreThoseOfTheWholeWeight) {
 // 1.7501 x 2^20 rounds to 1.75 x 2^20, which has a smaller scale; 2^-120 is far below all others.
 TEST(QuantizePart, MainWeightsHaveTheCopiesOfWeightsInBf16) {
   TestRandom random(13);
-  for (const int64_t block : {0, 32, 128}) {
-    Weight main{DType::kF32, 160, 192, block, uneven_values(random, 160 * 192), {true}};
+  for (const auto& [block, square] :
+       {std::pair{0, false}, std::pair{32, false}, std::pair{32, true}, std::pair{128, true}}) {
+    Weight main{DType::kF32, 160, 192, block, uneven_values(random, 160 * 192), {true}, square};
     main.x[7] = std::ldexp(1.7501, 20);
     main.x[8] = std::ldexp(1.0, -120);
     Weight narrow = main;
@@ -174,7 +177,7 @@ TEST(QuantizePart, MainWeightsHaveTheCopiesOfWeightsInBf16) {
     for (const size_t operand : {1, 2, 3, 4}) {
       EXPECT_TRUE(found.bytes(operand) == expected.bytes(operand)) << block << " " << operand;
     }
-    if (block != 32) {
+    if (square || block == 0) {
       expect_whole_copies(main, random_cuts(random, main.count(), 3));
     }
     Weight plain = main;
@@ -188,14 +191,14 @@ TEST(QuantizePart, ABlockWithInfinityOrNaNIsNaNInAllParts) {
   for (const double bad :
        {std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(),
         std::numeric_limits<double>::quiet_NaN()}) {
-    for (const int64_t block : {0, 128}) {
+    for (const int64_t block : {0, 32, 128}) {
       Weight weight{DType::kBF16, 200, 256, block, uneven_values(random, 200 * 256)};
       weight.x[100] = bad;  // in the first block, of which the second part has most
       const std::vector<Cut> cuts{{0, 300}, {300, 200 * 256}};
       expect_whole_copies(weight, cuts);
       const std::vector<std::byte> row = row_copy_of(weight, cuts, magnitudes_of(weight, cuts));
       const auto nan = std::byte{0x7F};
-      EXPECT_EQ(row[256 * 127], nan);
+      EXPECT_EQ(row[block == 32 ? 256 * 31 + 96 : 256 * 127], nan);  // in the same block
       EXPECT_EQ(row[256 * 127 + 128] == nan, block == 0);
     }
   }

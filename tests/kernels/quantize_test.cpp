@@ -27,6 +27,7 @@ struct Form {
 constexpr Form kForms[] = {{.block = 128},
                            {.block = 128, .square = true},
                            {.block = 32},
+                           {.block = 32, .square = true},
                            {.block = 0},
                            {.block = 0, .format = DType::kF8E5M2},
                            {.block = 128, .format = DType::kF8E5M2}};
@@ -66,9 +67,15 @@ size_t scale_index(const Form& form, const Shape& copy, int64_t r, int64_t d) {
   if (form.block == 0) {
     return 0;
   }
-  const Shape shape = ScaleLayout{.block = form.block, .square = form.square}.shape(copy);
-  return static_cast<size_t>(form.square ? r / form.block * shape[1] + d / form.block
-                                         : d / form.block * shape[1] + r);
+  const ScaleLayout layout{.block = form.block, .square = form.square};
+  const Shape shape = layout.shape(copy);
+  return static_cast<size_t>(layout.stores_squares() ? r / form.block * shape[1] + d / form.block
+                                                     : d / form.block * shape[1] + r);
+}
+
+/// The first row of the block of row r.
+int64_t first_row(const Form& form, int64_t r) {
+  return form.square ? r / form.block * form.block : r;
 }
 
 /// Checks a copy [rows, depth] of `x`, whose element (r, d) is value(r, d).
@@ -80,7 +87,7 @@ void check_copy(const KernelCase& kernel, size_t operand, const Form& form, cons
   std::vector<double> largest(scales.size(), 0.0);
   for (int64_t r = 0; r < shape[0]; ++r) {
     for (int64_t d = 0; d < shape[1]; ++d) {
-      double& it = largest[scale_index(form, shape, r, d)];
+      double& it = largest[scale_index(form, shape, first_row(form, r), d)];
       it = std::max(it, std::abs(value(r, d)));
     }
   }
@@ -94,6 +101,7 @@ void check_copy(const KernelCase& kernel, size_t operand, const Form& form, cons
   for (int64_t r = 0; r < shape[0]; ++r) {
     for (int64_t d = 0; d < shape[1]; ++d) {
       const double scale = scales[scale_index(form, shape, r, d)];
+      EXPECT_EQ(scale, scales[scale_index(form, shape, first_row(form, r), d)]);
       EXPECT_EQ(copy[static_cast<size_t>(r * shape[1] + d)],
                 rounded_to(form.format, value(r, d) / scale))
           << r << ", " << d;

@@ -143,7 +143,8 @@ class DeclaredForms {
     for (const char* const op : {"quantize", "quantize_weight"}) {
       for (const QuantizeAttributes& attributes :
            {QuantizeAttributes{}, QuantizeAttributes{.square = true},
-            QuantizeAttributes{.block = 0}, QuantizeAttributes{.block = 32, .row = false},
+            QuantizeAttributes{.block = 32, .square = true}, QuantizeAttributes{.block = 0},
+            QuantizeAttributes{.block = 32, .row = false},
             QuantizeAttributes{.column = false, .has_bias = true},
             QuantizeAttributes{.has_bias = true, .accumulate = false},
             QuantizeAttributes{.watch = {true}},

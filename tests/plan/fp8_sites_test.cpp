@@ -46,6 +46,8 @@ TEST(Fp8Sites, AreDescribedInOneLineForEqualLayers) {
   EXPECT_THAT(text, HasSubstr("one scale for each matrix; all else in bfloat16"));
   EXPECT_THAT(text, HasSubstr("2 layers  f8e4m3, gradients f8e5m2\n"));
   EXPECT_THAT(text, HasSubstr("1 layers  bfloat16 (kept by \"layers.0.*\")\n"));
+  EXPECT_THAT(describe_fp8(spec_of({"train.fp8=mxfp8", "train.fp8_weight_blocks=squares"})),
+              HasSubstr("scales of 1 x 32 elements, 32 x 32 of a weight (E8M0)"));
   EXPECT_EQ(describe_fp8(spec_of({})), "");
 }
 

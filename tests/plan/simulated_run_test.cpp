@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
@@ -166,6 +168,90 @@ TEST(SimulatedRun, SaysTheSameOfFp8ProductsInJson) {
   EXPECT_GT(list[0]["tasks"], 0);
   EXPECT_GT(list[0]["ns"], 0);
   EXPECT_FALSE(json("off").contains("fp8"));
+}
+
+/// A task of rank 0 as the simulator runs it.
+struct TimedTask {
+  std::string name;
+  std::string stream;
+  int64_t start_ns = 0;
+  int64_t end_ns = 0;
+};
+
+/// The tasks of that op and layer 0 at sites of that ending, by start time within a stream.
+std::vector<TimedTask> tasks_of(const SimulatedRun& run, const std::string& op,
+                                const std::string& site_ending) {
+  const Timeline timeline = run.timeline(std::array{0});
+  const RankTimeline& rank = timeline.ranks[0];
+  std::vector<TimedTask> tasks;
+  for (const TimelineTask& task : rank.tasks) {
+    const std::string& name = rank.names[task.name];
+    if (task.layer == 0 && name.starts_with(op + " ") && name.ends_with(site_ending)) {
+      tasks.push_back({name, rank.streams[task.stream].name, task.start_ns, task.end_ns});
+    }
+  }
+  return tasks;
+}
+
+RunConfig gathered_copies_run() {
+  RunConfig config = fp8_run("block");
+  config.model = {.preset = "llama-8b"};
+  config.model.layers = 2;
+  config.train.sequence = 8192;
+  config.train.global_batch = config.train.microbatch;
+  config.parallel.ranks = 8;
+  config.parallel.tensor = 8;
+  config.parallel.sequence_parallel = true;
+  return config;
+}
+
+/// The share of these tasks in which a task of another stream runs that is not communication.
+double hidden_share(const SimulatedRun& run, const std::vector<TimedTask>& calls) {
+  const Timeline timeline = run.timeline(std::array{0});
+  int64_t hidden_ns = 0;
+  int64_t all_ns = 0;
+  for (const TimedTask& call : calls) {
+    all_ns += call.end_ns - call.start_ns;
+    for (const TimelineTask& task : timeline.ranks[0].tasks) {
+      const int64_t both_ns =
+          std::min(call.end_ns, task.end_ns) - std::max(call.start_ns, task.start_ns);
+      hidden_ns += task.communication ? 0 : std::max<int64_t>(0, both_ns);
+    }
+  }
+  return static_cast<double>(hidden_ns) / static_cast<double>(all_ns);
+}
+
+// Of all four matrices of a layer.
+TEST(SimulatedRun, HidesColumnsOfFp8CopiesUnderCompute) {
+  const auto model = make_analytic_model(parse_cluster("h200x8"));
+  const SimulatedRun run(resolve_run(valid(gathered_copies_run()), 0), *model);
+  const auto columns = tasks_of(run, "all_gather", ".column");
+  ASSERT_EQ(columns.size(), 4u);
+  EXPECT_GE(hidden_share(run, columns), 0.9);
+  for (const TimedTask& gather : columns) {
+    EXPECT_EQ(gather.stream, "comm.tensor");
+  }
+  const auto dgrads = tasks_of(run, "scaled_linear_dgrad", "mlp.fc2");
+  const auto of_fc2 = tasks_of(run, "all_gather", "fc2.sum.column");
+  ASSERT_EQ(dgrads.size(), 1u);
+  EXPECT_NE(dgrads[0].stream, "comm.tensor");
+  EXPECT_LT(of_fc2[0].start_ns, dgrads[0].end_ns);
+}
+
+// Behind the last block that the ring brings, and so with the piece that reads it. Scales come
+// first.
+TEST(SimulatedRun, ColumnsOfFp8CopiesCrossBesideTheLastPieceOfADgrad) {
+  const auto model = make_analytic_model(parse_cluster("h200x8"));
+  RunConfig config = gathered_copies_run();
+  config.overlap.mode = "manual";
+  config.overlap.tp_comm_overlap = true;
+  const SimulatedRun run(resolve_run(valid(config), 0), *model);
+  const auto pieces = tasks_of(run, "scaled_linear_dgrad", "mlp.fc2");
+  const auto scales = tasks_of(run, "all_gather", "fc2.sum.column_scales");
+  ASSERT_EQ(pieces.size(), 8u);
+  ASSERT_EQ(scales.size(), 1u);
+  EXPECT_LE(scales[0].start_ns, pieces.back().start_ns);
+  EXPECT_NE(scales[0].stream, pieces.back().stream);
 }
 
 TEST(ScaledToRanks, KeepsMicrobatchesAndModelDimensions) {

@@ -10,6 +10,7 @@
 #include "config/load.h"
 #include "ops/quantize.h"
 #include "support/engine_runs.h"
+#include "support/product_factors.h"
 #include "support/signal_to_noise.h"
 
 namespace braid {
@@ -208,7 +209,8 @@ TEST(Fp8, CopiesOfActivationFunctionsInOneTaskChangeNoBit) {
   }
 }
 
-// Each rank quantises its own tokens; all have the bits of quantising what they gather.
+// Each rank quantises its own tokens; all have the bits of quantising what they gather: rows and
+// columns that products read, and their scales, too.
 TEST(Fp8, GathersOfCopiesChangeNoBit) {
   for (const auto& [ranks, recipe, family] :
        {std::tuple{2, "block", "llama"}, std::tuple{2, "mxfp8", "llama"},
@@ -217,9 +219,14 @@ TEST(Fp8, GathersOfCopiesChangeNoBit) {
     RunConfig config = tensor_config(ranks, recipe);
     config.model.family = family;
     const int64_t steps = ranks == 2 ? 2 : 1;  // the larger layouts take seconds
-    const Outcome copies = run(config, steps);
+    ProductFactors of_copies(ranks);
+    ProductFactors of_values(ranks);
+    const Outcome copies = run(config, steps, of_copies.options());
     config.train.fp8_gather = false;
-    expect_same_bits(copies, run(config, steps));
+    expect_same_bits(copies, run(config, steps, of_values.options()));
+    EXPECT_EQ(of_copies.by_rank()[0].size(),
+              static_cast<size_t>(12 * steps));  // matrices, products
+    EXPECT_TRUE(of_copies.by_rank() == of_values.by_rank()) << recipe << " on " << ranks;
   }
 }
 
@@ -253,6 +260,61 @@ TEST(Fp8, NoPassChangesABitOfGatheredCopies) {
   config.overlap.mode = "off";
   config.memory.recompute = "none";
   expect_same_bits(pipeline, run(config, 2));
+}
+
+/// Layers of which only the feed-forward is FP8, over tensor ranks and two pipeline stages.
+RunConfig pipeline_config() {
+  RunConfig config = tensor_config(2, "block");
+  config.model.layers = 4;
+  config.model.width = 128;
+  config.train.global_batch = 2;
+  config.parallel.ranks = 4;
+  config.parallel.pipeline = 2;
+  return config;
+}
+
+/// Places of tasks of that op and phase at sites of that ending, in the step of the last rank.
+std::vector<size_t> places_of(const RunConfig& config, const std::string& op, Phase phase,
+                              const std::string& site_ending) {
+  const RunPlan plan = plan_run(resolve_run(resolved(config), 50));
+  const Program& program = plan.ranks.back().programs[0];
+  std::vector<size_t> places;
+  for (size_t i = 0; i < program.tasks.size(); ++i) {
+    const Label& label = program.tasks[i].label;
+    if (program.spec(program.tasks[i]).op == op && label.phase == phase && label.site.valid() &&
+        program.sites[label.site.index()].ends_with(site_ending)) {
+      places.push_back(i);
+    }
+  }
+  return places;
+}
+
+// Both layers of a stage share the settings of fc2_wgrad, and the gathers of its columns share a
+// stream. The weight gradients wait for the message to the stage before, so that the columns of
+// both layers are there before either is read.
+TEST(Fp8, DelayedWgradsOfTwoLayersReadTheirOwnColumns) {
+  RunConfig config = pipeline_config();
+  config.overlap.mode = "off";
+  const Outcome off = run(config, 2);
+  config.overlap.mode = "manual";
+  config.overlap.tp_comm_overlap = true;
+  config.overlap.tp_comm_overlap_ag = false;
+  config.overlap.tp_comm_overlap_rs = false;
+  config.overlap.overlap_p2p_comm = true;
+  config.overlap.overlap_p2p_wgrad_delayed_layer_number = 2;
+  config.overlap.overlap_p2p_with_transformer_layer_wgrad = true;
+  const std::vector<size_t> sends = places_of(config, "send", Phase::kComm, "");
+  const std::vector<size_t> wgrads =
+      places_of(config, "scaled_linear_wgrad", Phase::kWgrad, "mlp.fc2");
+  const std::vector<size_t> columns =
+      places_of(config, "all_gather", Phase::kComm, "fc2.sum.column");
+  ASSERT_EQ(sends.size(), 2u);  // one for each microbatch
+  ASSERT_EQ(wgrads.size(), 4u);
+  ASSERT_EQ(columns.size(), 4u);
+  EXPECT_LT(columns[1], sends[0]);  // both layers' columns, then the message, then what reads them
+  EXPECT_LT(sends[0], wgrads[0]);
+  EXPECT_LT(sends[1], wgrads[2]);
+  expect_same_bits(off, run(config, 2));
 }
 
 /// All products of layers beside communication in pieces, rings or chunks; none of the head, whose
@@ -293,6 +355,30 @@ TEST(Fp8, ProductsInPiecesChangeNoBit) {
     EXPECT_GT(num_tasks_of(config, "scaled_linear"), products);
     EXPECT_GT(num_tasks_of(config, "scaled_linear_dgrad"), dgrads);
     expect_same_bits(whole, run(config, 1));
+  }
+}
+
+// Halves of forwards cut FP8 products of whole rows, and of values that ranks gather. Copies that
+// they gather stay whole.
+TEST(Fp8, HalvesOfForwardsChangeNoBit) {
+  for (const auto& [scatters, gathers_copies] :
+       {std::pair{false, true}, std::pair{true, false}, std::pair{true, true}}) {
+    RunConfig config = tensor_config(2, "block");
+    config.model.width = 128;
+    config.train.microbatch = 2;
+    config.train.global_batch = 2;
+    config.parallel.sequence_parallel = scatters;
+    config.train.fp8_gather = gathers_copies;
+    config.overlap.mode = "off";
+    const Outcome whole = run(config, 1);
+    const int64_t products = num_tasks_of(config, "scaled_linear");
+    config.overlap.mode = "manual";
+    config.overlap.pair_forward_backward = "forward_halves";
+    EXPECT_EQ(num_tasks_of(config, "scaled_linear"),
+              scatters && gathers_copies ? products : 2 * products);
+    const Outcome halves = run(config, 1);
+    EXPECT_EQ(halves.losses, whole.losses);
+    EXPECT_NEAR(halves.grad_norms[0] / whole.grad_norms[0], 1.0, 1e-6);  // sums of norms' gradients
   }
 }
 

@@ -66,8 +66,10 @@ int64_t StepPrices::piece_ns(uint32_t task, const SplitRange& range) {
   if (found != pieces_.end()) {
     return found->second;
   }
-  const int64_t ns =
-      bounded(model_.task_ns(piece_of_spec(at_first_rank(program_.specs[spec]), range)));
+  int64_t ns = 0;
+  for (const OpSpec& it : specs_of_piece(at_first_rank(program_.specs[spec]), range)) {
+    ns += bounded(model_.task_ns(it));
+  }
   pieces_.emplace(key, ns);
   return ns;
 }

@@ -408,7 +408,7 @@ std::optional<ValuePiece> PieceInterpreter::joined_rows(std::span<const RowOpera
 void PieceInterpreter::move_blocks(const OpSpec& spec, std::span<const BufferRange> ranges) {
   const std::vector<int64_t> sources = sources_of_blocks(spec);
   const auto num_blocks = static_cast<int64_t>(sources.size());
-  const int64_t num_elems = (ranges[0].end - ranges[0].begin) / num_blocks;
+  const int64_t num_elems = (ranges.back().end - ranges.back().begin) / num_blocks;
   const Pieces whole = read(ranges[0]);
   Pieces moved;
   for (int64_t i = 0; i < num_blocks; ++i) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +27,11 @@ bool is_product(const Program& program, const Task& task) {
 bool is_copy(const OpSpec& spec) {
   const OpDefinition* const op = find_known_op(spec.op);
   return op != nullptr && op->op_class == OpClass::kCopy;
+}
+
+bool is_attention(const OpSpec& spec) {
+  const OpDefinition* const op = find_known_op(spec.op);
+  return op != nullptr && op->family == OpFamily::kAttention;
 }
 
 /// The name of the product's site with another ending: "qkv_dgrad" -> "qkv_wgrad".
@@ -116,14 +122,51 @@ class Moves {
         overlap_of(sites_, other_site(site, "_dgrad")).method == OverlapMethod::kNone) {
       return;
     }
+    std::vector<uint32_t> copies;  // of what is gathered
     for (const TaskId producer : dependencies_.of(TaskId(wgrad))) {
-      start_gathers_behind(producer, product);
+      start_gathers_behind(producer, product, copies);
+    }
+    if (!copies.empty()) {
+      copies.push_back(wgrad);
+      delay_behind_attention(copies);
+    }
+  }
+
+  /// Moves a weight gradient, and what copies the gathered columns for it, behind an attention that
+  /// comes next in its layer and that does not depend on them: attention's last matrix has the
+  /// shortest dgrad, which hides no gather of all columns.
+  void delay_behind_attention(std::span<const uint32_t> tasks) {
+    const Label& label = program_.tasks[tasks.back()].label;
+    const auto moves = [&](uint32_t task) { return std::ranges::find(tasks, task) != tasks.end(); };
+    const uint32_t first = *std::ranges::min_element(tasks);
+    for (uint32_t task = first + 1; task < program_.tasks.size(); ++task) {
+      const auto producers = dependencies_.of(TaskId(task));
+      if (moves(task)) {
+        continue;
+      }
+      if (std::ranges::any_of(producers, [&](TaskId it) { return moves(it.value); })) {
+        return;
+      }
+      const Task& it = program_.tasks[task];
+      const bool is_near = it.label.layer == label.layer &&
+                           it.label.microbatch == label.microbatch &&
+                           it.label.virtual_stage == label.virtual_stage;
+      if (!is_product(program_, it)) {
+        continue;
+      }
+      if (is_near && is_attention(program_.spec(it)) && task + 1 < program_.tasks.size()) {
+        for (const uint32_t moved : tasks) {
+          in_front_of_[moved] = task + 1;
+        }
+        ++num_moves_;
+      }
+      return;
     }
   }
 
   /// The task itself if it is a gather, or those whose results it only copies, such as
-  /// `join_blocks`.
-  void start_gathers_behind(TaskId task, uint32_t product) {
+  /// `join_blocks`; adds such copies of gathers that move.
+  void start_gathers_behind(TaskId task, uint32_t product, std::vector<uint32_t>& copies) {
     if (task.value <= product || in_front_of_[task.index()] != kNone) {
       return;
     }
@@ -132,8 +175,12 @@ class Moves {
     if (communicates_as(spec, CommOp::kAllGather) && is_tensor_communication(program_, it)) {
       start_in_front_of(task.value, product);
     } else if (is_copy(spec)) {
+      const int64_t before = num_moves_;
       for (const TaskId producer : dependencies_.of(task)) {
-        start_gathers_behind(producer, product);
+        start_gathers_behind(producer, product, copies);
+      }
+      if (num_moves_ > before) {
+        copies.push_back(task.value);
       }
     }
   }

@@ -23,7 +23,9 @@ struct BulkOverlapOptions {
 ///   before: all_gather(p8 -> dy8)  scaled_linear_dgrad(dy8, ...)  all_gather(p8t -> b)
 ///           join_blocks(b -> dy8t)  scaled_linear_wgrad(..., dy8t, ...)
 ///   after:  all_gather(p8 -> dy8)*  all_gather(p8t -> b)*  scaled_linear_dgrad  join_blocks  ...
-/// Compute waits for d only where d is read, after the wgrad. Without sequence parallelism, an
+/// Where attention's backward comes next (behind its last matrix, whose dgrad is the shortest of a
+/// layer), the wgrad and its join_blocks move behind it, so that it hides the gather of columns
+/// too. Compute waits for d only where d is read, after the wgrad. Without sequence parallelism, an
 /// all_reduce of dx replaces the reduce_scatter and nothing is gathered.
 ///
 ///  - Site NAME_wgrad with kBulk: the communication of the result of NAME's dgrad moves
@@ -39,11 +41,11 @@ struct BulkOverlapOptions {
 /// move_tensor_communication), so that these two can run there. Communication whose result is
 /// needed at once is waited for as before.
 ///
-/// Counts calls that move to another place. Rounding does not change. Ensures: conflicting tasks
-/// keep their order; ranks whose programs are equal up to rank make their calls in the same order.
-/// Place: after ring_exchange, which takes the communication that it splits. Source: Megatron-LM's
-/// linear_with_grad_accumulation_and_async_allreduce; Paddle's column-parallel backward (dX,
-/// all-reduce, dW); Transformer Engine's bulk overlap.
+/// Counts calls and wgrads that move to another place. Rounding does not change. Ensures:
+/// conflicting tasks keep their order; ranks whose programs are equal up to rank make their calls
+/// in the same order. Place: after ring_exchange, which takes the communication that it splits.
+/// Source: Megatron-LM's linear_with_grad_accumulation_and_async_allreduce; Paddle's
+/// column-parallel backward (dX, all-reduce, dW); Transformer Engine's bulk overlap.
 PassResult bulk_overlap(Program program, const BulkOverlapOptions& options);
 
 Pass bulk_overlap_pass(const PipelineOptions& options);

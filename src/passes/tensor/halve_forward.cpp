@@ -12,6 +12,7 @@
 
 #include "base/errors.h"
 #include "ops/op.h"
+#include "ops/quantize.h"
 #include "passes/analysis/cost_timeline.h"
 #include "passes/analysis/job_spans.h"
 #include "passes/analysis/rank_independent.h"
@@ -54,6 +55,16 @@ bool is_row_call(const Program& program, const Task& task, int64_t rows) {
   const bool gathers = communication->shape == CommShape::kGather;
   const OperandSpec& whole = gathers ? spec.operands.back() : spec.operands[0];
   return whole.shape.rank() == 2 && whole.shape[0] == rows;
+}
+
+/// Whether tensor ranks gather FP8 copies. Only those by rows consist of rows: halves of a
+/// microbatch would put tokens in another order than the copies by columns, and scales, have.
+bool gathers_copies(const Program& program) {
+  return std::ranges::any_of(program.tasks, [&](const Task& task) {
+    const OpSpec& spec = program.spec(task);
+    return is_tensor_communication(program, task) && communicates_as(spec, CommOp::kAllGather) &&
+           is_fp8(spec.operands[0].dtype);
+  });
 }
 
 /// Time of the longest call in halves. It is the same on all ranks of a group.
@@ -232,8 +243,10 @@ class Halver {
   bool hides_a_half(uint32_t task) {
     const OpSpec& spec = program_.spec(program_.tasks[task]);
     const auto ranges = program_.operands_of(program_.tasks[task]);
-    if (!has_role(spec, OpRole::kProductDgrad) || (!touches_rows_[ranges.front().buffer.index()] &&
-                                                   !touches_rows_[ranges.back().buffer.index()])) {
+    const bool is_dgrad =
+        has_role(spec, OpRole::kProductDgrad) || has_role(spec, OpRole::kScaledProductDgrad);
+    if (!is_dgrad || (!touches_rows_[ranges.front().buffer.index()] &&
+                      !touches_rows_[ranges.back().buffer.index()])) {
       return false;
     }
     const std::optional<int64_t> half = half_of_rows(spec);
@@ -271,7 +284,7 @@ class Halver {
   /// kMostPercentInPieces; else the end of the half.
   int64_t border_in_half(uint32_t task, int64_t half) {
     const OpSpec& spec = program_.spec(program_.tasks[task]);
-    if (!prices_ || !has_role(spec, OpRole::kProduct)) {
+    if (!prices_ || !(has_role(spec, OpRole::kProduct) || has_role(spec, OpRole::kScaledProduct))) {
       return half;
     }
     const int64_t unit = std::lcm(split_rule(spec)->unit, min_rows_);
@@ -293,8 +306,7 @@ class Halver {
   }
 
   void write(const Item& item) {
-    writer_.append(item.piece.spec, item.piece.operands, program_.tasks[item.task]);
-    ++num_written_;
+    num_written_ += append_piece(writer_, program_, item.piece, program_.tasks[item.task]);
   }
 
   void end_region() {
@@ -336,6 +348,12 @@ PassResult halve_forward(Program program, const HalveForwardOptions& options,
   }
   if (routes_tokens(program)) {
     return {std::move(program), {false, 0, "left forwards whole, since experts take all rows"}};
+  }
+  if (gathers_copies(program)) {
+    return {std::move(program),
+            {false, 0,
+             "left forwards whole, since ranks gather FP8 copies of all rows; train.fp8_gather = "
+             "false gathers values, which may be halves"}};
   }
   Halver halver(program, options, context.cost_model);
   Program halved = halver.run();

@@ -41,7 +41,8 @@ struct HalveForwardOptions {
 /// accumulated twice; any schedule works.
 ///
 /// Leaves programs with experts as they are: their rows are in an order of experts, so that a half
-/// of them is no half of the tokens.
+/// of them is no half of the tokens. Also those in which ranks gather FP8 copies, for a like
+/// reason. FP8 products of gathered values are cut; what makes their copies is not.
 ///
 /// Counts interleaved forwards. Uses prices as pair_forward_backward does, so that all ranks of a
 /// group choose the same order. May change rounding of products, as in ring_exchange.h, and of norm

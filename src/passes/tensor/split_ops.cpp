@@ -94,7 +94,7 @@ class Splitter {
         writer.append(TaskId(item.task));
       } else {
         const TaskPiece piece = piece_of_task(program_, TaskId(item.task), item.range);
-        writer.append(piece.spec, piece.operands, program_.tasks[item.task]);
+        append_piece(writer, program_, piece, program_.tasks[item.task]);
       }
     }
     return writer.take();

@@ -1,13 +1,18 @@
 #include "passes/tensor/split_task.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "base/errors.h"
+#include "ops/attributes.h"
+#include "ops/columns.h"
 #include "ops/op.h"
-#include "passes/program_rewriter.h"
 
 namespace braid {
 namespace {
@@ -24,6 +29,10 @@ bool is_whole(const SplitTraits& split, const OpSpec& spec, size_t operand) {
   return split.is_whole != nullptr && split.is_whole(spec, operand);
 }
 
+bool has_columns(const SplitTraits& split, const OpSpec& spec, size_t operand) {
+  return split.has_columns != nullptr && split.has_columns(spec, operand);
+}
+
 std::string_view dimension_name(SplitDimension dimension) {
   return dimension == SplitDimension::kRows ? "rows" : "features";
 }
@@ -33,7 +42,7 @@ std::string_view dimension_name(SplitDimension dimension) {
 int64_t aligned_rows(const SplitTraits& split, const OpSpec& spec, int64_t rows) {
   int64_t aligned = 1;
   for (size_t i = 0; i < spec.operands.size(); ++i) {
-    if (!is_whole(split, spec, i)) {
+    if (!is_whole(split, spec, i) && !has_columns(split, spec, i)) {
       const int64_t row_elems = spec.operands[i].shape.num_elems() / std::max<int64_t>(1, rows);
       aligned = std::lcm(aligned, kAlignedElems / std::gcd(kAlignedElems, row_elems));
     }
@@ -91,6 +100,11 @@ TaskPiece cut_piece(const OpSpec& whole, std::span<const BufferRange> ranges,
       continue;
     }
     OperandSpec& operand = piece.spec.operands[i];
+    if (has_columns(split, whole, i)) {
+      piece.taken.push_back({.operand = i, .matrix = operand, .columns = range});
+      operand.shape[1] = range.size();
+      continue;
+    }
     const OperandPart rows = part_of(operand.shape, count, range);
     operand.shape[0] = rows.rows;
     if (!ranges.empty()) {
@@ -115,6 +129,16 @@ TaskPiece make_piece(const OpSpec& spec, std::span<const BufferRange> ranges,
   return cut_piece(spec, ranges, range);
 }
 
+OpSpec take_spec(const TakenColumns& taken, const OperandSpec& columns) {
+  OpSpec spec{std::string(kTakeColumnsOp.name),
+              to_attributes(ColumnsAttributes{.width = taken.matrix.shape[1],
+                                              .begin = taken.columns.begin,
+                                              .size = taken.columns.size()}),
+              {taken.matrix, columns}};
+  spec.operands[1].access = Access::kWrite;
+  return spec;
+}
+
 }  // namespace
 
 std::optional<SplitRule> split_rule(const OpSpec& spec) {
@@ -127,8 +151,34 @@ TaskPiece piece_of_task(const Program& program, TaskId task, const SplitRange& r
   return make_piece(program.spec(whole), program.operands_of(whole), range);
 }
 
-OpSpec piece_of_spec(const OpSpec& spec, const SplitRange& range) {
-  return make_piece(spec, {}, range).spec;
+std::vector<OpSpec> specs_of_piece(const OpSpec& spec, const SplitRange& range) {
+  TaskPiece piece = make_piece(spec, {}, range);
+  std::vector<OpSpec> specs;
+  for (const TakenColumns& taken : piece.taken) {
+    specs.push_back(take_spec(taken, piece.spec.operands[taken.operand]));
+  }
+  specs.push_back(std::move(piece.spec));
+  return specs;
+}
+
+uint32_t append_piece(ProgramRewriter& writer, const Program& program, const TaskPiece& piece,
+                      const Task& like) {
+  std::vector<BufferRange> operands = piece.operands;
+  const BufferRange& result = operands.back();
+  for (const TakenColumns& taken : piece.taken) {
+    const OperandSpec& columns = piece.spec.operands[taken.operand];
+    BufferRange& range = operands[taken.operand];
+    Buffer buffer = program.buffers[range.buffer.index()];
+    buffer.name = fmt::format("{}.from{}.for.{}.from{}", buffer.name, taken.columns.begin,
+                              program.buffers[result.buffer.index()].name, result.begin);
+    buffer.lifetime = Lifetime::kStep;
+    buffer.shape = columns.shape;
+    const BufferRange copy{writer.add_buffer(std::move(buffer)), 0, columns.shape.num_elems()};
+    writer.append(take_spec(taken, columns), std::array{range, copy}, like);
+    range = copy;
+  }
+  writer.append(piece.spec, operands, like);
+  return static_cast<uint32_t>(piece.taken.size()) + 1;
 }
 
 TaskPiece leading_half(const OpSpec& spec, std::span<const BufferRange> ranges, int64_t half) {
@@ -158,7 +208,7 @@ Program split_task(const Program& program, TaskId task, int64_t pieces) {
       const SplitRange range{units * i / num_pieces * rule->unit,
                              std::min(rule->count, units * (i + 1) / num_pieces * rule->unit)};
       const TaskPiece piece = piece_of_task(program, task, range);
-      writer.append(piece.spec, piece.operands, program.tasks[position]);
+      append_piece(writer, program, piece, program.tasks[position]);
     }
   }
   return writer.take();

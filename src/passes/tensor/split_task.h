@@ -7,6 +7,7 @@
 
 #include "ir/program.h"
 #include "ops/op_traits.h"
+#include "passes/program_rewriter.h"
 
 namespace braid {
 
@@ -35,17 +36,31 @@ struct SplitRange {
   friend bool operator==(const SplitRange&, const SplitRange&) = default;
 };
 
+/// Columns of an operand, a matrix, that a piece reads as a matrix of its own.
+struct TakenColumns {
+  size_t operand = 0;
+  OperandSpec matrix;  ///< the whole one
+  SplitRange columns;
+};
+
 struct TaskPiece {
   OpSpec spec;
-  std::vector<BufferRange> operands;
+  std::vector<BufferRange> operands;     ///< of an operand in `taken`: the whole matrix
+  std::vector<TakenColumns> taken = {};  ///< SplitTraits::has_columns
 };
 
 /// A piece of a task. Throws InternalError if its spec has no rule, or if the range is empty, out
 /// of bounds, or begins or ends inside a unit.
 TaskPiece piece_of_task(const Program& program, TaskId task, const SplitRange& range);
 
-/// The same for a spec without operands.
-OpSpec piece_of_spec(const OpSpec& spec, const SplitRange& range);
+/// The specs of the tasks that `append_piece` makes of a piece.
+std::vector<OpSpec> specs_of_piece(const OpSpec& spec, const SplitRange& range);
+
+/// Appends a piece of a task of `program`, the program that the writer began with, on the stream
+/// and with the label of `like`; before it tasks that copy the columns that it reads to buffers of
+/// its own. Returns the number of tasks.
+uint32_t append_piece(ProgramRewriter& writer, const Program& program, const TaskPiece& piece,
+                      const Task& like);
 
 /// Half 0 or 1 of the leading dimension of every operand, for any op. The halves are equal.
 TaskPiece leading_half(const OpSpec& spec, std::span<const BufferRange> ranges, int64_t half);

@@ -262,6 +262,10 @@ const std::string kCopies =
     "buffer x_scales f32 [2,128] activation persistent device\n"
     "buffer g f32 [128,128] main_grad persistent device\n"
     "buffer dx f32 [256,128] activation persistent device\n"
+    "buffer q f32 [256,256] activation persistent device\n"
+    "buffer a f32 [256,128] activation persistent device\n"
+    "buffer l f32 [2,2,128] activation persistent device\n"
+    "buffer dq f32 [256,256] activation persistent device\n"
     "buffer dy8 f8e4m3 [256,128] activation step device\n"
     "buffer b f32 [2,128] activation step device\n"
     "buffer dy_scales f32 [1,256] activation step device\n"
@@ -275,30 +279,58 @@ std::string copies_gather(const std::string& from, const std::string& to,
          " comm mb=0 layer=0 site=layers.0.mlp.fc2.sum." + to + "\n";
 }
 
-TEST(BulkOverlap, GathersColumnsOfCopiesUnderTheDgrad) {
-  const std::string rows_joined = "join_blocks(b -> dy_scales) s dgrad mb=0 layer=0\n";
-  const std::string dgrad =
-      "scaled_linear_dgrad(dy8, dy_scales, w8t, w_scales -> dx) {block=128} s dgrad mb=0 layer=0 "
-      "site=layers.0.mlp.fc2\n";
-  const std::string columns_joined = "join_blocks(bt -> dy8t) s wgrad mb=0 layer=0\n";
-  const std::string wgrad =
-      "scaled_linear_wgrad(x8t, x_scales, dy8t, dyt_scales -> rw g) {block=128, accumulate=true} s "
-      "wgrad mb=0 layer=0 site=layers.0.mlp.fc2\n";
-  const auto rows = [&](const std::string& stream) {
-    return copies_gather("p8", "dy8", stream) + copies_gather("p_scales", "b", stream);
-  };
-  const auto columns = [&](const std::string& stream) {
-    return copies_gather("pt_scales", "dyt_scales", stream) + copies_gather("p8t", "bt", stream);
-  };
-  const Program program = parse_program(kCopies + rows("s") + rows_joined + dgrad + columns("s") +
-                                        columns_joined + wgrad);
-  ASSERT_THAT(verify(program, 1, Ordering::kProgramOrder), IsEmpty());
+const std::string kRowsJoined = "join_blocks(b -> dy_scales) s dgrad mb=0 layer=0\n";
+const std::string kCopiesDgrad =
+    "scaled_linear_dgrad(dy8, dy_scales, w8t, w_scales -> dx) {block=128} s dgrad mb=0 layer=0 "
+    "site=layers.0.mlp.fc2\n";
+const std::string kColumnsJoined = "join_blocks(bt -> dy8t) s wgrad mb=0 layer=0\n";
+const std::string kCopiesWgrad =
+    "scaled_linear_wgrad(x8t, x_scales, dy8t, dyt_scales -> rw g) {block=128, accumulate=true} s "
+    "wgrad mb=0 layer=0 site=layers.0.mlp.fc2\n";
+
+std::string rows(const std::string& stream) {
+  return copies_gather("p8", "dy8", stream) + copies_gather("p_scales", "b", stream);
+}
+std::string columns(const std::string& stream) {
+  return copies_gather("pt_scales", "dyt_scales", stream) + copies_gather("p8t", "bt", stream);
+}
+
+/// From the first gather on, of a program whose copies are gathered on the compute stream.
+std::string overlapped_copies(const std::string& behind, int64_t num_changes) {
+  const Program program = parse_program(kCopies + rows("s") + kRowsJoined + kCopiesDgrad +
+                                        columns("s") + kColumnsJoined + kCopiesWgrad + behind);
+  EXPECT_THAT(verify(program, 1, Ordering::kProgramOrder), IsEmpty());
   const PassResult result = bulk_overlap(program, {});
-  EXPECT_EQ(result.report.num_changes, 2);
+  EXPECT_EQ(result.report.num_changes, num_changes);
+  EXPECT_THAT(verify(result.program, 1, Ordering::kProgramOrder), IsEmpty());
+  EXPECT_EQ(bulk_overlap(result.program, {}).program, result.program);
   const std::string text = print_program(result.program);
-  EXPECT_EQ(
-      text.substr(text.find("all_gather(p8 ")),
-      rows("comm.tensor") + rows_joined + columns("comm.tensor") + dgrad + columns_joined + wgrad);
+  return text.substr(text.find("all_gather(p8 "));
+}
+
+TEST(BulkOverlap, GathersColumnsOfCopiesUnderTheDgrad) {
+  EXPECT_EQ(overlapped_copies("", 2), rows("comm.tensor") + kRowsJoined + columns("comm.tensor") +
+                                          kCopiesDgrad + kColumnsJoined + kCopiesWgrad);
+}
+
+// Only if it comes next, in the same layer, and does not depend on the weight gradient.
+TEST(BulkOverlap, GathersColumnsOfCopiesUnderAttentionToo) {
+  const auto attention = [](int layer, const std::string& dy) {
+    return "attention_backward(q, a, l, " + dy +
+           " -> dq) {heads=2, kv_heads=1, head_size=64, sequence=128, scale=0.5} s dgrad mb=0 "
+           "layer=" +
+           std::to_string(layer) + "\n";
+  };
+  const std::string use = "fill(-> dx) {value=0.0} s dgrad mb=0 layer=0\n";
+  const std::string begin = rows("comm.tensor") + kRowsJoined + columns("comm.tensor");
+  EXPECT_EQ(overlapped_copies(attention(0, "dx") + use, 3),
+            begin + kCopiesDgrad + attention(0, "dx") + kColumnsJoined + kCopiesWgrad + use);
+  for (const std::string& other :
+       {attention(1, "dx"), kCopiesDgrad + attention(0, "dx"),
+        "fill(-> g) {value=0.0} s dgrad mb=0 layer=0\n" + attention(0, "dx")}) {
+    EXPECT_EQ(overlapped_copies(other + use, 2),
+              begin + kCopiesDgrad + kColumnsJoined + kCopiesWgrad + other + use);
+  }
 }
 
 /// Rank 0 of 3 in a ring, as ring_exchange leaves it: the blocks of rows are [2,6].

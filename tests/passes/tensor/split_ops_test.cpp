@@ -34,7 +34,7 @@ class ProductCosts final : public CostModel {
   }
   Cost task_cost(const OpSpec& spec) const override {
     check_spec(spec);
-    const bool is_product = spec.op.starts_with("linear");
+    const bool is_product = spec.op.find("linear") != std::string::npos;
     const Shape& written = spec.operands.back().shape;
     return {.ns = extra_ns + (is_product ? 10 * written[0] : spec.operands[0].shape.num_elems())};
   }
@@ -123,6 +123,33 @@ TEST(SplitOps, WhatPiecesTakeMoreIsCountedIn) {
   EXPECT_THAT(tasks_of(split(tasks, costs)), HasSubstr("first_feature"));
   costs.extra_ns = 980;  // the wait of 1000 ns becomes one of 980
   EXPECT_EQ(tasks_of(split(tasks, costs)), tasks);
+}
+
+// Scales of features are columns of a matrix: each piece reads a copy of its own, which takes 256
+// ns.
+TEST(SplitOps, APieceOfAnFp8ProductTakesItsScales) {
+  const std::string buffers =
+      "buffer x8 f8e4m3 [16,128] io persistent device\nbuffer xs f32 [1,16] io persistent device\n"
+      "buffer dy8 f8e4m3 [256,128] io persistent device\n"
+      "buffer dys f32 [1,256] io persistent device\n"
+      "buffer g8 f32 [256,16] main_grad persistent device\n";
+  const std::string wgrad =
+      "scaled_linear_wgrad(x8, xs, dy8, dys -> rw g8) {block=128, accumulate=true} s wgrad mb=0\n";
+  const std::string tasks = kMakeA + kSumA + wgrad + kUseA + kSumB + kUseB;
+  const Program program = parse_program(kTables + buffers + tasks);
+  const ProductCosts costs;
+  const PassResult result = split_ops(program, kOptions, {.cost_model = &costs});
+  EXPECT_THAT(verify(insert_events(result.program).program, 1), IsEmpty());
+  const auto piece = [](int64_t begin) {
+    const std::string scales = fmt::format("dys.from{}.for.g8.from{}", begin, 16 * begin);
+    return fmt::format(
+        "take_columns(dys -> {0}) {{runs=1, width=256, begin={1}, size=128}} s wgrad mb=0\n"
+        "scaled_linear_wgrad(x8, xs, dy8[{2}:{3}] [128,128], {0} -> rw g8[{4}:{5}] [128,16]) "
+        "{{block=128, accumulate=true}} s wgrad mb=0\n",
+        scales, begin, 128 * begin, 128 * begin + 16384, 16 * begin, 16 * begin + 2048);
+  };
+  EXPECT_THAT(print_program(result.program),
+              HasSubstr(kMakeA + kSumA + piece(0) + kUseA + kSumB + piece(128) + kUseB));
 }
 
 // A piece that would hide the sum in 1000 ns takes longer beside it: less of it moves.

@@ -82,23 +82,32 @@ void count_block(const Copy& copy, const T* x, const BlockRange& block, int expo
   }
 }
 
-void store_scale(const Copy& copy, int64_t row_block, int64_t depth_block, int exponent,
-                 std::byte* scales) {
-  const Shape shape = copy.scales.shape({copy.rows, copy.depth});
-  const int64_t at = copy.scales.block == 0 ? 0
-                     : copy.scales.square   ? row_block * shape[1] + depth_block
-                                            : depth_block * shape[1] + row_block;
-  if (copy.scales.dtype() == DType::kF8E8M0) {
-    scales[at] = std::byte{Fp8Scale::to_e8m0(exponent)};
+void store_scale(const Copy& copy, const BlockRange& block, int exponent, std::byte* scales) {
+  const ScaleLayout& layout = copy.scales;
+  const Shape shape = layout.shape({copy.rows, copy.depth});
+  const int64_t depth_block = block.depth_begin / copy.depth_per_block();
+  const auto store = [&](int64_t at) {
+    if (layout.dtype() == DType::kF8E8M0) {
+      scales[at] = std::byte{Fp8Scale::to_e8m0(exponent)};
+    } else {
+      reinterpret_cast<float*>(scales)[at] = Fp8Scale::to_float(exponent);
+    }
+  };
+  if (layout.block == 0) {
+    store(0);
+  } else if (layout.stores_squares()) {
+    store(block.row_begin / layout.block * shape[1] + depth_block);
   } else {
-    reinterpret_cast<float*>(scales)[at] = Fp8Scale::to_float(exponent);
+    for (int64_t row = block.row_begin; row < block.row_end; ++row) {
+      store(depth_block * shape[1] + row);
+    }
   }
 }
 
 void zero_padding(const Copy& copy, std::byte* scales) {
   const int64_t bytes = copy.scales.shape({copy.rows, copy.depth}).num_elems() *
                         static_cast<int64_t>(dtype_bytes(copy.scales.dtype()));
-  std::fill_n(scales, copy.scales.square ? bytes : 0, std::byte{0});
+  std::fill_n(scales, copy.scales.stores_squares() ? bytes : 0, std::byte{0});
 }
 
 /// `tally`: null: not wanted.
@@ -115,7 +124,7 @@ void write_copy(WorkerPool& workers, const Copy& copy, const T* x, Element* to, 
         const int exponent = Fp8Scale::exponent_of(largest_magnitude(copy, x, block),
                                                    Fp8Scale::largest_exponent(copy.format));
         round_block(copy, x, block, exponent, to);
-        store_scale(copy, i, j, exponent, scales);
+        store_scale(copy, block, exponent, scales);
         if (tally != nullptr) {
           count_block(copy, x, block, exponent, to, count);
         }

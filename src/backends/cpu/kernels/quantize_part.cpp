@@ -98,17 +98,42 @@ CpuKernel quantize_part_kernel(const OpSpec& spec) {
   }};
 }
 
-/// Scale [i, k] of a copy is that of block [i, k] of the weight, or of block [k, i].
-void write_scales(const int32_t* magnitudes, const Shape& blocks, bool transposed,
-                  const Shape& shape, float* scales) {
-  const int64_t rows = transposed ? blocks[1] : blocks[0];
-  const int64_t along = transposed ? blocks[0] : blocks[1];
+/// Block [i, k] of a copy is block [i, k] of the weight, or block [k, i].
+struct CopyBlocks {
+  const int32_t* magnitudes;
+  int64_t rows;
+  int64_t along;
+  bool transposed;
+
+  CopyBlocks(const int32_t* of_weight, const Shape& blocks, bool is_column)
+      : magnitudes(of_weight),
+        rows(blocks[is_column ? 1 : 0]),
+        along(blocks[is_column ? 0 : 1]),
+        transposed(is_column) {}
+
+  int exponent(int64_t i, int64_t k) const {
+    const int64_t block = transposed ? k * rows + i : i * along + k;
+    return Fp8Scale::exponent_of(static_cast<uint32_t>(magnitudes[block]),
+                                 Fp8Scale::largest_exponent(DType::kF8E4M3));
+  }
+};
+
+/// One scale for each block: [blocks, blocks along a row and padding].
+void write_scales(const CopyBlocks& blocks, const Shape& shape, float* scales) {
   std::fill_n(scales, shape.num_elems(), 0.0F);
-  for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t k = 0; k < along; ++k) {
-      const int64_t block = transposed ? k * rows + i : i * along + k;
-      scales[i * (shape.num_elems() / rows) + k] = Fp8Scale::to_float(Fp8Scale::exponent_of(
-          static_cast<uint32_t>(magnitudes[block]), Fp8Scale::largest_exponent(DType::kF8E4M3)));
+  for (int64_t i = 0; i < blocks.rows; ++i) {
+    for (int64_t k = 0; k < blocks.along; ++k) {
+      scales[i * (shape.num_elems() / blocks.rows) + k] = Fp8Scale::to_float(blocks.exponent(i, k));
+    }
+  }
+}
+
+/// One scale for each row of each block: [blocks along a row, rows].
+void write_row_scales(const CopyBlocks& blocks, const Shape& shape, int64_t block,
+                      std::byte* scales) {
+  for (int64_t k = 0; k < blocks.along; ++k) {
+    for (int64_t row = 0; row < shape[1]; ++row) {
+      scales[k * shape[1] + row] = std::byte{Fp8Scale::to_e8m0(blocks.exponent(row / block, k))};
     }
   }
 }
@@ -132,10 +157,16 @@ CpuKernel make_quantize_part(const OpSpec& spec, int /*num_workers*/) {
 }
 
 CpuKernel make_scales_of_magnitudes(const OpSpec& spec, int /*num_workers*/) {
-  return {.run = [operands = spec.operands](const KernelArgs& args) {
+  const int64_t block = attributes_of<MagnitudeScalesAttributes>(spec).block;
+  return {.run = [operands = spec.operands, block](const KernelArgs& args) {
     for (size_t copy = 1; copy < operands.size(); ++copy) {
-      write_scales(args.data<const int32_t>(0), operands[0].shape, /*transposed=*/copy == 2,
-                   operands[copy].shape, args.data<float>(copy));
+      const Shape& shape = operands[copy].shape;
+      const CopyBlocks blocks(args.data<const int32_t>(0), operands[0].shape, copy == 2);
+      if (block == 32) {
+        write_row_scales(blocks, shape, block, args.data<std::byte>(copy));
+      } else {
+        write_scales(blocks, shape, args.data<float>(copy));
+      }
     }
   }};
 }

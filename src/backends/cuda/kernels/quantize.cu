@@ -111,20 +111,23 @@ Launch launch_for(const OpSpec& spec, const QuantizeAttributes& attributes) {
   if (attributes.square) {
     check(Source::kIsStored, "op {}: no CUDA kernel for squares of {}", spec.op,
           attributes.source.of);
-    return launch_source<Blocks::kSquares, StoredSource>;
+    return attributes.block == 32 ? launch_source<Blocks::kSquares32, StoredSource>
+                                  : launch_source<Blocks::kSquares, StoredSource>;
   }
   return attributes.block == 0    ? launch_source<Blocks::kAll, Source>
          : attributes.block == 32 ? launch_source<Blocks::kRuns32, Source>
                                   : launch_source<Blocks::kRuns128, Source>;
 }
 
-/// As ScaleLayout::of_weight.
 Launch launch_for_main_weights(const OpSpec& spec, const QuantizeAttributes& attributes) {
   check(attributes.square || attributes.block != 128, "op {}: no weight has runs of {}", spec.op,
         attributes.block);
-  return attributes.square       ? launch_source<Blocks::kSquares, MainWeightSource>
-         : attributes.block == 0 ? launch_source<Blocks::kAll, MainWeightSource>
-                                 : launch_source<Blocks::kRuns32, MainWeightSource>;
+  if (attributes.block == 32) {
+    return attributes.square ? launch_source<Blocks::kSquares32, MainWeightSource>
+                             : launch_source<Blocks::kRuns32, MainWeightSource>;
+  }
+  return attributes.square ? launch_source<Blocks::kSquares, MainWeightSource>
+                           : launch_source<Blocks::kAll, MainWeightSource>;
 }
 
 using BfGateUp = GateUp<Bf16>;

@@ -201,13 +201,18 @@ PartArgs part_args(const OpSpec& spec) {
           .blocks_along = spec.operands[1].shape[1]};
 }
 
+/// The scales of one copy.
 struct ScaleArgs {
   const uint32_t* magnitudes = nullptr;  // [rows, along], or [along, rows] if transposed
-  float* scales = nullptr;               // [rows, padded]
-  int64_t rows = 0;
+  void* scales = nullptr;  // f32 [rows, padded]; or of squares of 32, e8m0 [along, padded]
+  int64_t rows = 0;        // of blocks of the copy
   int64_t along = 0;
   int64_t padded = 0;
   bool transposed = false;
+
+  __device__ int exponent(int64_t i, int64_t k) const {
+    return exponent_of(magnitudes[transposed ? k * rows + i : i * along + k], __NV_E4M3);
+  }
 };
 
 __global__ void __launch_bounds__(kThreads)
@@ -216,20 +221,34 @@ __global__ void __launch_bounds__(kThreads)
   if (at >= args.rows * args.padded) {
     return;
   }
+  auto* const scales = static_cast<float*>(args.scales);
   const int64_t i = at / args.padded;
   const int64_t k = at % args.padded;
   if (k >= args.along) {
-    args.scales[at] = 0.0f;
+    scales[at] = 0.0f;
     return;
   }
-  const uint32_t magnitude =
-      args.magnitudes[args.transposed ? k * args.rows + i : i * args.along + k];
-  args.scales[at] = __uint_as_float(Fp8Scale::float_bits(exponent_of(magnitude, __NV_E4M3)));
+  scales[at] = __uint_as_float(Fp8Scale::float_bits(args.exponent(i, k)));
 }
 
-void launch_scales(const ScaleArgs& args, cudaStream_t stream) {
-  const unsigned grid = grid_of(ceil_div(args.rows * args.padded, kThreads));
-  scales_of_magnitudes_kernel<<<grid, kThreads, 0, stream>>>(args);
+/// Of squares of 32: each row of the copy has the scale of its square.
+__global__ void __launch_bounds__(kThreads)
+    row_scales_of_magnitudes_kernel(const __grid_constant__ ScaleArgs args) {
+  const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (at < args.along * args.padded) {
+    static_cast<uint8_t*>(args.scales)[at] = Fp8Scale::to_e8m0(
+        args.exponent(at % args.padded / quantize_tile::kSmallSquare, at / args.padded));
+  }
+}
+
+void launch_scales(const ScaleArgs& args, bool has_rows, cudaStream_t stream) {
+  const unsigned grid =
+      grid_of(ceil_div((has_rows ? args.along : args.rows) * args.padded, kThreads));
+  if (has_rows) {
+    row_scales_of_magnitudes_kernel<<<grid, kThreads, 0, stream>>>(args);
+  } else {
+    scales_of_magnitudes_kernel<<<grid, kThreads, 0, stream>>>(args);
+  }
   BRAID_CUDA_CHECK(cudaGetLastError());
 }
 
@@ -268,16 +287,21 @@ CudaKernel make_cuda_quantize_part(const OpSpec& spec, CudaContext& /*context*/)
 
 CudaKernel make_cuda_scales_of_magnitudes(const OpSpec& spec, CudaContext& /*context*/) {
   const Shape& blocks = spec.operands[0].shape;
+  const bool has_rows = attributes_of<MagnitudeScalesAttributes>(spec).block == 32;
+  const auto padded = [&](size_t operand, int64_t rows) {
+    const Shape& shape = spec.operands[operand].shape;
+    return has_rows ? shape[1] : shape.num_elems() / rows;
+  };
   ScaleArgs row{.rows = blocks[0], .along = blocks[1]};
-  row.padded = spec.operands[1].shape.num_elems() / row.rows;
+  row.padded = padded(1, row.rows);
   ScaleArgs column{.rows = blocks[1], .along = blocks[0], .transposed = true};
   const bool has_column = spec.operands.size() > 2;
-  column.padded = has_column ? spec.operands[2].shape.num_elems() / column.rows : 0;
+  column.padded = has_column ? padded(2, column.rows) : 0;
   return {.launch = [=](const CudaKernelArgs& args) {
     const auto launch = [&](ScaleArgs copy, size_t operand) {
       copy.magnitudes = args.data<const uint32_t>(0);
-      copy.scales = args.data<float>(operand);
-      launch_scales(copy, args.stream);
+      copy.scales = args.operands[operand];
+      launch_scales(copy, has_rows, args.stream);
     };
     launch(row, 1);
     if (has_column) {

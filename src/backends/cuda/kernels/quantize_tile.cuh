@@ -31,7 +31,10 @@ inline constexpr int kColumnRows = 16;  // of a column that a thread converts
 inline constexpr int kRowGroups = kTile / kColumnRows;
 static_assert(kRowStep == kColumnRows, "the row of a load determines its XORed index");
 
-enum class Blocks { kAll, kRuns32, kRuns128, kSquares };
+inline constexpr int kSmallSquare = 32;  // rows and columns of kSquares32
+inline constexpr int kSquaresOfRow = kTile / kSmallSquare;
+
+enum class Blocks { kAll, kRuns32, kRuns128, kSquares32, kSquares };
 
 /// One of the copies of x; no data: not written.
 struct CopyArgs {
@@ -109,7 +112,7 @@ __device__ inline float factor_of(int exponent) {
 
 template <Blocks kBlocks>
 __device__ void store_scale(void* scales, int64_t at, int exponent) {
-  if constexpr (kBlocks == Blocks::kRuns32) {
+  if constexpr (kBlocks == Blocks::kRuns32 || kBlocks == Blocks::kSquares32) {
     static_cast<uint8_t*>(scales)[at] = Fp8Scale::to_e8m0(exponent);
   } else {
     static_cast<float*>(scales)[at] = __uint_as_float(Fp8Scale::float_bits(exponent));
@@ -265,27 +268,67 @@ __device__ void store_common_scales(const QuantizeArgs& args, const TilePlace& p
 }
 
 template <Blocks kBlocks>
-inline constexpr int kRun = kBlocks == Blocks::kRuns32 ? 32 : 128;
+inline constexpr int kRun = kBlocks == Blocks::kRuns32 || kBlocks == Blocks::kSquares32 ? 32 : 128;
 template <Blocks kBlocks>
 inline constexpr bool kHasRuns = kBlocks == Blocks::kRuns32 || kBlocks == Blocks::kRuns128;
+/// Each run of a row stores a scale; those of the rows of a square are equal.
+template <Blocks kBlocks>
+inline constexpr bool kStoresRuns = kHasRuns<kBlocks> || kBlocks == Blocks::kSquares32;
+
+/// The largest magnitudes of the squares of 32 x 32, those of 32 rows one after the other. All
+/// threads may read them, and the tile, afterwards.
+__device__ inline void find_squares(const uint4* tile, uint32_t* squares) {
+  if (threadIdx.x < kSquaresOfRow * kSquaresOfRow) {
+    squares[threadIdx.x] = 0;
+  }
+  __syncthreads();
+  constexpr int kLanes = kSmallSquare / kVector;
+#pragma unroll
+  for (int i = 0; i < kRowsPerThread; ++i) {
+    const uint32_t bits = larger_bits(lanes_max<kLanes>(max_of_chunk(tile[own_chunk(i)])));
+    if (chunk_of_thread() % kLanes == 0) {
+      atomicMax(
+          squares + row_of_thread(i) / kSmallSquare * kSquaresOfRow + chunk_of_thread() / kLanes,
+          bits);
+    }
+  }
+  __syncthreads();
+}
+
+/// Of the blocks of the tile that are no runs.
+struct Magnitudes {
+  uint32_t common = 0;                // kAll, kSquares
+  const uint32_t* squares = nullptr;  // kSquares32
+
+  /// `row` and `column`: of the tile.
+  template <Blocks kBlocks>
+  __device__ uint32_t at(int row, int column) const {
+    if constexpr (kBlocks == Blocks::kSquares32) {
+      return squares[row / kSmallSquare * kSquaresOfRow + column / kSmallSquare];
+    } else {
+      return common;
+    }
+  }
+};
 
 template <Blocks kBlocks, bool kAligned, bool kWatch>
 __device__ void write_rows(const QuantizeArgs& args, const TilePlace& place, const uint4* tile,
-                           uint32_t magnitude, Fp8Counter<kWatch>& losses) {
+                           const Magnitudes& magnitudes, Fp8Counter<kWatch>& losses) {
   constexpr int kLanes = kRun<kBlocks> / kVector;  // of a run
   const CopyArgs& copy = args.row;
 #pragma unroll 2
   for (int i = 0; i < kRowsPerThread; ++i) {
     const uint4 chunk = tile[own_chunk(i)];
     const uint32_t pairs[kVector / 2] = {chunk.x, chunk.y, chunk.z, chunk.w};
-    const uint32_t bits =
-        kHasRuns<kBlocks> ? larger_bits(lanes_max<kLanes>(max_of_chunk(chunk))) : magnitude;
+    const uint32_t bits = kHasRuns<kBlocks> ? larger_bits(lanes_max<kLanes>(max_of_chunk(chunk)))
+                                            : magnitudes.template at<kBlocks>(
+                                                  row_of_thread(i), chunk_of_thread() * kVector);
     const int64_t valid = valid_elems(args, place, i);
     if (valid <= 0) {
       continue;  // after the shuffles, in which all lanes take part
     }
     const int exponent = exponent_of(bits, copy.format);
-    if (kHasRuns<kBlocks> && chunk_of_thread() % kLanes == 0) {
+    if (kStoresRuns<kBlocks> && chunk_of_thread() % kLanes == 0) {
       const int64_t run = place.column * (kTile / kRun<kBlocks>)+chunk_of_thread() / kLanes;
       store_scale<kBlocks>(copy.scales, run * args.rows + place.row * kTile + row_of_thread(i),
                            exponent);
@@ -360,7 +403,7 @@ __device__ inline void store_sums(const QuantizeArgs& args, const TilePlace& pla
 
 template <Blocks kBlocks, bool kAligned, bool kWatch>
 __device__ void write_columns(const QuantizeArgs& args, const TilePlace& place,
-                              const ColumnPair& elems, uint32_t magnitude,
+                              const ColumnPair& elems, const Magnitudes& magnitudes,
                               Fp8Counter<kWatch>& losses) {
   constexpr int kLanes = kRun<kBlocks> / kColumnRows;  // of a run
   const CopyArgs& copy = args.column;
@@ -372,9 +415,11 @@ __device__ void write_columns(const QuantizeArgs& args, const TilePlace& place,
     if (column >= args.columns || first_row >= args.rows) {
       continue;
     }
-    const uint32_t own = second != 0 ? most & 0xFFFF0000u : most << 16;
-    const int exponent = exponent_of(kHasRuns<kBlocks> ? own : magnitude, copy.format);
-    if (kHasRuns<kBlocks> && elems.group % kLanes == 0) {
+    const uint32_t own = kHasRuns<kBlocks> ? second != 0 ? most & 0xFFFF0000u : most << 16
+                                           : magnitudes.template at<kBlocks>(
+                                                 elems.group * kColumnRows, elems.column + second);
+    const int exponent = exponent_of(own, copy.format);
+    if (kStoresRuns<kBlocks> && elems.group % kLanes == 0) {
       store_scale<kBlocks>(copy.scales, first_row / kRun<kBlocks> * args.columns + column,
                            exponent);
     }
@@ -404,16 +449,21 @@ __global__ void __launch_bounds__(kThreads, Source::kTilesAtOnce)
                         .num_rows = (args.rows + kTile - 1) / kTile,
                         .num_columns = num_columns};
   fill_tile<kAligned>(source, args, place, tile);
-  const uint32_t magnitude = common_magnitude<kBlocks>(args, tile, maxima);
-  if constexpr (!kHasRuns<kBlocks>) {
-    store_common_scales<kBlocks>(args, place, magnitude);
+  __shared__ uint32_t squares[kSquaresOfRow * kSquaresOfRow];
+  if constexpr (kBlocks == Blocks::kSquares32) {
+    find_squares(tile, squares);
+  }
+  const Magnitudes magnitudes{.common = common_magnitude<kBlocks>(args, tile, maxima),
+                              .squares = squares};
+  if constexpr (!kStoresRuns<kBlocks>) {
+    store_common_scales<kBlocks>(args, place, magnitudes.common);
   }
   Fp8Counter<kWatch> losses;
   if constexpr (kWatch) {
     losses.largest = larger_bits(max_of_own(tile));
   }
   if (args.row.data != nullptr) {
-    write_rows<kBlocks, kAligned>(args, place, tile, magnitude, losses);
+    write_rows<kBlocks, kAligned>(args, place, tile, magnitudes, losses);
   }
   if (args.column.data != nullptr || args.sums != nullptr) {
     __syncthreads();
@@ -423,7 +473,7 @@ __global__ void __launch_bounds__(kThreads, Source::kTilesAtOnce)
         store_sums(args, place, elems);
       }
       if (args.column.data != nullptr) {
-        write_columns<kBlocks, kAligned>(args, place, elems, magnitude, losses);
+        write_columns<kBlocks, kAligned>(args, place, elems, magnitudes, losses);
       }
     }
   }
