@@ -236,6 +236,12 @@ void set_experts(ModelSpec& spec, const ModelConfig& config) {
 void set_mtp(ModelSpec& spec, const ModelConfig& config, int64_t sequence) {
   override_with(spec.mtp_depth, config.mtp_depth);
   override_with(spec.mtp_loss_weight, config.mtp_loss_weight);
+  if (config.mtp_loss_weight && spec.mtp_depth == 0) {
+    throw_config_error(
+        "model.mtp_loss_weight = {}: the model has no multi-token prediction; remove the key, or "
+        "set model.mtp_depth",
+        *config.mtp_loss_weight);
+  }
   if (spec.mtp_depth > 0 && spec.mtp_depth >= sequence) {
     throw_config_error(
         "model.mtp_depth = {}: must be below train.sequence = {}; set at most model.mtp_depth = {}",

@@ -165,8 +165,10 @@ RunConfig shrunken(const RunConfig& config) {
   small.model.vocabulary = 101;
   small.model.tied_embeddings = model.tied_embeddings;
   small.model.qkv_bias = model.qkv_bias;
-  small.model.mtp_depth = model.mtp_depth;
-  small.model.mtp_loss_weight = model.mtp_loss_weight;
+  if (model.mtp_depth > 0) {
+    small.model.mtp_depth = model.mtp_depth;
+    small.model.mtp_loss_weight = model.mtp_loss_weight;
+  }
   small.model.init_std = 0.1;
   small.train.microbatch = std::min<int64_t>(config.train.microbatch, 2);
   // Tensor ranks split the rows that a context rank has of a sequence.

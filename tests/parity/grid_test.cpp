@@ -294,8 +294,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "ranks=8 pipeline=2 tensor=2 virtual_stages=2 schedule=interleaved "
                 "sequence_parallel=true shard=parameters train.global_batch=8"},
          Layout{kMtpModel,
-                "ranks=4 pipeline=2 virtual_stages=2 schedule=dualpipe-v shard=gradients "
-                "train.global_batch=8"},
+                "ranks=4 pipeline=2 virtual_stages=2 schedule=dualpipe-v shard=gradients"},
          Layout{kMtpModel, "ranks=4 context=2 tensor=2 train.global_batch=6"},
          Layout{kTiedMtpModel,
                 "ranks=4 pipeline=2 schedule=zb-h1 shard=gradients train.global_batch=8"},
