@@ -286,7 +286,7 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Mtp, ParityGrid,
     testing::ValuesIn(thinned<Layout>(
-        {Layout{kMtpModel, "ranks=3 pipeline=3 pipeline_layout=Et|ttt|L train.global_batch=14"},
+        {Layout{kMtpModel, "ranks=3 pipeline=3 pipeline_layout=Et|ttt|L train.global_batch=8"},
          Layout{kMtpModel,
                 "ranks=4 tensor=2 sequence_parallel=true shard=optimizer train.global_batch=8"},
          Layout{kMtpModel, "ranks=4 shard=parameters memory.recompute=full train.global_batch=8"},
