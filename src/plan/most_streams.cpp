@@ -13,7 +13,7 @@ size_t pipeline_streams(const RunConfig& config) {
   const bool is_v = schedule == ScheduleKind::kZbV || schedule == ScheduleKind::kDualpipeV;
   const size_t messages = is_v ? 8 : 4;
   const bool has_copy =
-      config.model.tied_embeddings.value_or(true) || config.model.mtp_depth.value_or(1) > 0;
+      config.model.tied_embeddings.value_or(true) || config.model.mtp_depth.value_or(0) > 0;
   return config.parallel.pipeline == 1 ? 0 : messages + (has_copy ? 1 : 0);
 }
 
