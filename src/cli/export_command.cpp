@@ -12,6 +12,7 @@
 #include "config/load.h"
 #include "data/tokenizer.h"
 #include "hugging_face/companions.h"
+#include "hugging_face/tensor_names.h"
 #include "state/checkpointing.h"
 #include "state/export_weights.h"
 
@@ -70,6 +71,13 @@ std::string carried_line(const HfCompanions& companions, const std::string& toke
              : "";
 }
 
+std::string mtp_line(const ModelSpec& model) {
+  return model.mtp_depth == 0 || has_hf_mtp(model)
+             ? ""
+             : fmt::format("left out the layers of multi-token prediction: {} has none\n",
+                           hf_class(model).architecture);
+}
+
 void export_model(const ExportArguments& arguments, const Console& console) {
   const LoadedCheckpoint checkpoint(find_checkpoint(arguments.path), is_weight);
   const RunConfig config =
@@ -88,7 +96,7 @@ void export_model(const ExportArguments& arguments, const Console& console) {
                             describe_model(model), arguments.folder, summary.num_tensors,
                             arguments.dtype, summary.num_files, summary.num_files == 1 ? "" : "s",
                             format_bytes(summary.size_bytes)) +
-                carried_line(companions, config.data.tokenizer));
+                mtp_line(model) + carried_line(companions, config.data.tokenizer));
 }
 
 }  // namespace

@@ -109,6 +109,8 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(model, max_positions), kSizeOrZero, "Learned positions of a gpt2 model; 0 = train.sequence."},
     Field{BRAID_KEY(model, tied_embeddings), kAny, "Whether the output layer shares the weights of the embedding."},
     Field{BRAID_KEY(model, qkv_bias), kAny, "Whether query, key and value projections have biases, as in Qwen2.5."},
+    Field{BRAID_KEY(model, mtp_depth), {.minimum = 0, .maximum = 64}, "Layers of multi-token prediction behind the model, in training only: layer k predicts the token k + 1 places later (docs/parallel.md); 0 = none."},
+    Field{BRAID_KEY(model, mtp_loss_weight), {.minimum = 0, .maximum = 1000}, "Weight of the mean of their losses in the gradient; the logged loss is without it. 0.1 if not given.", {}, OnResume::kAllowed},
     Field{BRAID_KEY(model, rope_theta), {.minimum = 1, .maximum = 1e12}, "Base of the rotary frequencies."},
     Field{BRAID_KEY(model, rope_type), one_of(kChoiceNames<RopeType>), "How the rotary frequencies are scaled for sequences longer than those of a model's first training: default (not at all), linear, llama3 or yarn. The keys rope_... below are those of rope_scaling in config.json, and each type has some of them."},
     Field{BRAID_KEY(model, rope_factor), {.minimum = 1, .maximum = 1e6}, "Divisor of low frequencies; with linear, of all."},

@@ -51,6 +51,8 @@ struct ModelConfig {
   std::optional<int64_t> max_positions;
   std::optional<bool> tied_embeddings;
   std::optional<bool> qkv_bias;
+  std::optional<int64_t> mtp_depth;
+  std::optional<double> mtp_loss_weight;
   std::optional<double> rope_theta;
   std::optional<std::string> rope_type;
   std::optional<double> rope_factor;

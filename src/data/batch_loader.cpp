@@ -56,6 +56,27 @@ std::vector<int32_t> take_positions(std::span<const int32_t> values, int64_t seq
   return taken;
 }
 
+std::vector<int32_t> shift_sequences(std::span<const int32_t> values, int64_t sequence_tokens,
+                                     int64_t shift, int32_t beyond) {
+  std::vector<int32_t> shifted(values.size(), beyond);
+  const int64_t kept = std::max<int64_t>(sequence_tokens - shift, 0);
+  for (size_t begin = 0; begin < values.size(); begin += static_cast<size_t>(sequence_tokens)) {
+    const auto sequence = values.subspan(begin, static_cast<size_t>(sequence_tokens));
+    std::ranges::copy(sequence.last(static_cast<size_t>(kept)),
+                      shifted.begin() + static_cast<std::ptrdiff_t>(begin));
+  }
+  return shifted;
+}
+
+int64_t count_labels(std::span<const int32_t> labels, int64_t sequence_tokens, int64_t skipped) {
+  int64_t valid = 0;
+  for (size_t i = 0; i < labels.size(); ++i) {
+    const auto position = static_cast<int64_t>(i) % sequence_tokens;
+    valid += labels[i] >= 0 && position >= skipped ? 1 : 0;
+  }
+  return valid;
+}
+
 StepBatch::StepBatch(const BatchShape& shape, int64_t rank_begin, int64_t rank_end,
                      int64_t sequence_tokens, int64_t consumed_samples)
     : shape_(shape),

@@ -32,6 +32,14 @@ int64_t first_sample_of(const BatchShape& shape, int64_t consumed_samples, int64
 std::vector<int32_t> take_positions(std::span<const int32_t> values, int64_t sequence_tokens,
                                     std::span<const int64_t> positions);
 
+/// Element t of every sequence in `values` [B, sequence_tokens] becomes element t + shift; `beyond`
+/// where that lies behind the end. For multi-token prediction (model/mtp.h).
+std::vector<int32_t> shift_sequences(std::span<const int32_t> values, int64_t sequence_tokens,
+                                     int64_t shift, int32_t beyond);
+
+/// Labels that are not ignored (not negative), without the first `skipped` of every sequence.
+int64_t count_labels(std::span<const int32_t> labels, int64_t sequence_tokens, int64_t skipped);
+
 /// The data of one step for a range of ranks. Owns [ranks, microbatches, B, T] int32, twice.
 class StepBatch {
  public:

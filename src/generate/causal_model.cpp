@@ -10,6 +10,7 @@
 #include "base/finite_check.h"
 #include "base/text.h"
 #include "base/worker_pool.h"
+#include "model/mtp.h"
 #include "parallel/step_program.h"
 #include "plan/run_plan.h"
 #include "runtime/host_needs.h"
@@ -127,15 +128,17 @@ std::vector<float> read_rows(Executor& executor, const std::string& buffer, int6
 
 CausalModel::CausalModel(const ModelSpec& model, const StateSource& state, int64_t max_tokens,
                          const CausalModelOptions& options)
-    : model_(model),
+    : model_(without_mtp(model)),
       lengths_(program_lengths(max_tokens)),
       dtype_(compute_dtype(options.device)),
       computes_loss_(options.computes_loss) {
-  const ParameterLayout layout = make_parameter_layout(model_parameters(model));
-  RankPlan plan = plan_lengths(model, layout, lengths_, dtype_, options.computes_loss);
+  // Units of multi-token prediction come last, so those of the model have the same numbers in
+  // `state`.
+  const ParameterLayout layout = make_parameter_layout(model_parameters(model_));
+  RankPlan plan = plan_lengths(model_, layout, lengths_, dtype_, options.computes_loss);
   if (const MemoryUse use = use_of(plan, layout, options); !use.fits()) {
     throw_config_error("{}; {}", describe_shortage(use),
-                       fitting_context(max_tokens, layout, model, options));
+                       fitting_context(max_tokens, layout, model_, options));
   }
   const Program any = plan.programs.front();  // all have the same weights
   executor_ = make_executor(std::move(plan), options);

@@ -462,7 +462,7 @@ class ConfigReader {
     if (value_of("moe_layer_freq") != 1) {
       require_none("moe_layer_freq", "braid supports only 1");
     }
-    value_of("num_nextn_predict_layers");  // of a layer that is not read
+    value_of("num_nextn_predict_layers");  // files may lack them: stored_mtp_depth
     value_of("ep_size");
     read_deepseek_router(model, type);
   }

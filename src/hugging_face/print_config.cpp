@@ -93,7 +93,7 @@ void add_deepseek_router(ordered_json& root, const ModelSpec& model) {
                         : router.groups == 1 ? "greedy"
                                              : "group_limited_greedy";
   if (router.sigmoid) {
-    root["num_nextn_predict_layers"] = 0;
+    root["num_nextn_predict_layers"] = model.mtp_depth;
   }
 }
 

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 
 #include "base/errors.h"
 #include "base/text.h"
 #include "model/blocks/block.h"
 #include "model/families.h"
+#include "model/mtp.h"
 
 namespace braid {
 namespace {
@@ -71,6 +73,9 @@ constexpr std::array kClasses = {
             .layers = kNemotronHLayers},
     HfClass{"GPT2LMHeadModel", "gpt2", HfNaming::kGpt2, kGpt2Style, true},
 };
+
+/// Of layers of multi-token prediction, which have the numbers behind those of the model's layers.
+constexpr std::string_view kPredictionLayers = "model.layers.";
 
 /// Names of tensors outside the layers, and the prefixes of layers.
 struct ModelNames {
@@ -217,6 +222,43 @@ class RouterCheck {
   const HfClass& type_;
 };
 
+/// The projections of a depth as one tensor, whose rows begin with those of the tokens: half a row
+/// of theirs is one of ours.
+void add_mtp_projection(HfTensorList& list, int64_t width) {
+  for (int64_t row = 0; row < width; ++row) {
+    const auto add_half = [&](std::string_view ours, int64_t theirs_row) {
+      list.add("eh_proj.weight", {1, width}, ours, row);
+      list.set_whole({width, 2 * width}, theirs_row);
+    };
+    add_half("embedding_projection.weight", 2 * row);
+    add_half("hidden_projection.weight", 2 * row + 1);
+  }
+}
+
+/// Layers of multi-token prediction as DeepSeek-V3 has them, behind the model's. Each repeats the
+/// tables that it shares with the model.
+void add_mtp_tensors(HfTensorList& list, const ModelSpec& model) {
+  const Shape table{model.vocabulary, model.width};
+  for (int64_t index = 0; index < model.mtp_depth; ++index) {
+    const std::string theirs =
+        fmt::format("{}{}.", kPredictionLayers, mtp_layer_number(model, index));
+    list.enter(theirs, "");
+    list.add("embed_tokens.weight", table, "embedding.tokens");
+    list.set_copy();
+    list.add("shared_head.head.weight", table,
+             model.tied_embeddings ? "embedding.tokens" : "head.output");
+    list.set_copy();
+    list.enter(theirs, fmt::format("{}.", mtp_unit(index)));
+    list.add_norm("enorm", model, "embedding_norm");
+    list.add_norm("hnorm", model, "hidden_norm");
+    add_mtp_projection(list, model.width);
+    mtp_layer(model).for_each_block([&](const BlockDefinition& block) {
+      block.add_hf_tensors(list, model, HfNaming::kDeepseek);
+    });
+    list.add_norm("shared_head.norm", model, "norm");
+  }
+}
+
 }  // namespace
 
 PieceRange piece_range(const HfTensor& tensor) {
@@ -248,6 +290,9 @@ std::vector<HfTensor> hf_tensors(const ModelSpec& model, HfExperts experts) {
   list.add_norm(names.norm, model, "head.norm");
   if (!model.tied_embeddings) {
     list.add("lm_head.weight", {model.vocabulary, model.width}, "head.output");
+  }
+  if (has_hf_mtp(model)) {
+    add_mtp_tensors(list, model);
   }
   return list.take();
 }
@@ -290,9 +335,27 @@ bool is_hf_buffer(std::string_view name) {
          name.ends_with(".rotary_emb.inv_freq");
 }
 
+bool has_hf_mtp(const ModelSpec& model) {
+  return hf_class(model).sigmoid;
+}
+
 bool is_hf_prediction_layer(const ModelSpec& model, std::string_view name) {
-  return hf_class(model).naming == HfNaming::kDeepseek &&
-         name.starts_with(fmt::format("model.layers.{}.", model.layers.size()));
+  if (hf_class(model).naming != HfNaming::kDeepseek || !name.starts_with(kPredictionLayers)) {
+    return false;
+  }
+  int64_t layer = -1;
+  std::from_chars(name.data() + kPredictionLayers.size(), name.data() + name.size(), layer);
+  return layer >= model.layers.size();
+}
+
+int64_t stored_mtp_depth(const ModelSpec& model, std::span<const std::string> names) {
+  int64_t depth = 0;
+  while (has_hf_mtp(model) &&
+         std::ranges::find(names, fmt::format("{}{}.eh_proj.weight", kPredictionLayers,
+                                              mtp_layer_number(model, depth))) != names.end()) {
+    ++depth;
+  }
+  return depth;
 }
 
 }  // namespace braid

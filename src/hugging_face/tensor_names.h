@@ -49,8 +49,14 @@ const HfClass& hf_class(const ModelSpec& model);
 /// frequencies stored by old versions.
 bool is_hf_buffer(std::string_view name);
 
-/// Whether it is the name of a tensor of DeepSeek-V3's layer behind the last one, which predicts a
-/// second token. braid and transformers do without it.
+/// Whether files of the model's class hold layers of multi-token prediction: DeepSeek-V3's.
+bool has_hf_mtp(const ModelSpec& model);
+
+/// Whether it is the name of a tensor of DeepSeek's layers behind the last one, which predict more
+/// tokens (model/mtp.h). transformers does without them.
 bool is_hf_prediction_layer(const ModelSpec& model, std::string_view name);
+
+/// How many such layers are there, by the names of all tensors.
+int64_t stored_mtp_depth(const ModelSpec& model, std::span<const std::string> names);
 
 }  // namespace braid

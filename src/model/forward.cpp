@@ -5,6 +5,7 @@
 #include "base/errors.h"
 #include "model/block_builder.h"
 #include "model/blocks/registry.h"
+#include "model/mtp.h"
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
@@ -34,13 +35,15 @@ class StageBuilder {
     for (int64_t i = 0; i < stage_.num_layers; ++i) {
       const int64_t layer = stage_.first_layer + i;
       builder_.set_scope(static_cast<int32_t>(layer), fmt::format("layers.{}", layer));
-      spec_.layers[layer].for_each_block([&](const BlockDefinition& block) {
-        stream.branch = block.forward(block_builder_, norm(stream, norm_name(block)));
-      });
+      add_blocks(stream, spec_.layers[layer]);
     }
     if (stage_.has_head) {
       builder_.set_scope(-1, "head");
-      finish(norm(stream, "norm"));
+      const ValueId x = norm(stream, "norm");
+      finish(x);
+      if (options_.mtp) {
+        add_mtp(x);
+      }
     } else {
       graph_.stage_output = stream.branch ? add(builder_, *stream.branch, stream.residual, "output")
                                           : stream.residual;
@@ -53,6 +56,12 @@ class StageBuilder {
     ValueId residual;
     std::optional<ValueId> branch;
   };
+
+  void add_blocks(Stream& stream, const LayerSpec& layer) {
+    layer.for_each_block([&](const BlockDefinition& block) {
+      stream.branch = block.forward(block_builder_, norm(stream, norm_name(block)));
+    });
+  }
 
   int64_t rows() const { return block_builder_.rows(); }
 
@@ -67,26 +76,70 @@ class StageBuilder {
 
   ValueId embed() {
     builder_.set_scope(-1, "embedding");
-    EmbeddingOperands operands{
-        .tokens = builder_.named_value(
-            {.name = "tokens", .dtype = DType::kI32, .shape = {rows()}, .kind = ValueKind::kInput}),
-        .table = block_builder_.scoped_param("tokens"),
-        .positions = {}};
     EmbeddingAttributes attributes{.sequence = block_builder_.local_sequence()};
+    std::optional<ValueId> positions;
     if (spec_.style.positions == PositionKind::kLearned) {
       if (options_.sequence > spec_.max_positions) {
         throw_config_error("train.sequence = {}: model.max_positions is {}", options_.sequence,
                            spec_.max_positions);
       }
-      operands.positions = block_builder_.scoped_param("positions");
+      positions = block_builder_.scoped_param("positions");
       attributes.adds_positions = tensor_.index == 0;
       attributes.at = block_builder_.positions();
     }
+    return look_up("tokens", positions, attributes, "rows");
+  }
+
+  /// The embedding of the tokens in the input of that name.
+  ValueId look_up(const std::string& tokens, std::optional<ValueId> positions,
+                  EmbeddingAttributes attributes, std::string_view site) {
+    const EmbeddingOperands operands{.tokens = row_input(tokens),
+                                     .table = block_builder_.param("embedding.tokens"),
+                                     .positions = positions};
     if (tensor_.is_split()) {
       attributes.vocabulary = spec_.vocabulary;
       attributes.vocabulary_begin = vocabulary_.begin;
     }
-    return block_builder_.sum_of_all(embedding(builder_, operands, attributes, "rows"), "rows");
+    return block_builder_.sum_of_all(embedding(builder_, operands, attributes, site), site);
+  }
+
+  /// An integer for each row of this rank.
+  ValueId row_input(const std::string& name) {
+    return builder_.named_value(
+        {.name = name, .dtype = DType::kI32, .shape = {rows()}, .kind = ValueKind::kInput});
+  }
+
+  /// All depths of multi-token prediction behind the result of the last norm.
+  void add_mtp(ValueId x) {
+    for (int64_t index = 0; index < spec_.mtp_depth; ++index) {
+      builder_.set_scope(mtp_layer_number(spec_, index), mtp_unit(index));
+      Stream stream{.residual = mtp_input(index, x)};
+      add_blocks(stream, mtp_layer(spec_));
+      builder_.set_scope(-1, mtp_unit(index));
+      x = norm(stream, "norm");
+      add_loss(linear(builder_, output_projection(x), "logits"),
+               {.labels = mtp_value(index, "labels"),
+                .scale = mtp_value(index, "loss_scale"),
+                .loss = mtp_value(index, "loss")});
+    }
+  }
+
+  /// The sum of the products of the depth's tokens and of the hidden state before it.
+  ValueId mtp_input(int64_t index, ValueId hidden) {
+    Stream tokens{.residual = look_up(mtp_value(index, "tokens"), {},
+                                      {.sequence = block_builder_.local_sequence()}, "embedding")};
+    Stream before{.residual = hidden};
+    const ValueId of_tokens = whole_linear(norm(tokens, "embedding_norm"), "embedding_projection");
+    const ValueId of_hidden = whole_linear(norm(before, "hidden_norm"), "hidden_projection");
+    return add(builder_, of_tokens, of_hidden, "input");
+  }
+
+  /// The product with a matrix that all tensor ranks hold, for the rows that this rank has.
+  ValueId whole_linear(ValueId x, std::string_view site) {
+    return linear(
+        builder_,
+        {.x = x, .weight = block_builder_.scoped_param(fmt::format("{}.weight", site)), .bias = {}},
+        site);
   }
 
   /// Adds the branch to the residual stream and normalises the sum.
@@ -107,11 +160,15 @@ class StageBuilder {
     return result.normed;
   }
 
-  void finish(ValueId x) {
-    const LinearOperands projection{
+  LinearOperands output_projection(ValueId x) {
+    return {
         .x = block_builder_.to_all(x, "logits"),
         .weight = block_builder_.param(spec_.tied_embeddings ? "embedding.tokens" : "head.output"),
         .bias = {}};
+  }
+
+  void finish(ValueId x) {
+    const LinearOperands projection = output_projection(x);
     if (options_.end == ForwardEnd::kLogits) {
       const ValueId logits = builder_.named_value({.name = "logits",
                                                    .dtype = options_.dtype,
@@ -120,16 +177,24 @@ class StageBuilder {
       linear_into(builder_, projection, logits, "logits");
       return;
     }
-    add_loss(linear(builder_, projection, "logits"));
+    add_loss(linear(builder_, projection, "logits"),
+             {.labels = "labels", .scale = "loss_scale", .loss = "loss"});
   }
 
-  void add_loss(ValueId logits) {
+  /// The full names of a loss and of what it needs from the host.
+  struct LossNames {
+    std::string labels;
+    std::string scale;
+    std::string loss;
+  };
+
+  void add_loss(ValueId logits, const LossNames& names) {
     const DType loss_dtype = accumulator_dtype(options_.dtype);
-    const ValueId labels = builder_.named_value(
-        {.name = "labels", .dtype = DType::kI32, .shape = {rows()}, .kind = ValueKind::kInput});
-    const ValueId scale = block_builder_.loss_scale();
+    const ValueId labels = row_input(names.labels);
+    const ValueId scale = builder_.named_value(
+        {.name = names.scale, .dtype = loss_dtype, .shape = {1}, .kind = ValueKind::kInput});
     const ValueId loss = builder_.named_value(
-        {.name = "loss", .dtype = loss_dtype, .shape = {1}, .kind = ValueKind::kOutput});
+        {.name = names.loss, .dtype = loss_dtype, .shape = {1}, .kind = ValueKind::kOutput});
     if (!tensor_.is_split()) {
       cross_entropy(builder_, logits, labels, scale, loss, spec_.vocabulary, "loss");
       return;

@@ -40,6 +40,7 @@ struct ForwardOptions {
   TensorShard tensor;
   ContextShard context;
   ExpertShard experts;
+  bool mtp = false;                 ///< with kLoss: also the losses of multi-token prediction
   RouterLosses router_losses;       ///< a stage with experts then needs the input "loss_scale", too
   bool watch_experts = false;       ///< counts the rows of each expert (ops/expert_rows.h)
   bool watch_room = false;          ///< counts the rows that come to a rank (RoomTally)
@@ -66,6 +67,9 @@ struct ForwardOptions {
 /// A rank with other experts than its neighbours sends the rows of its tokens to the ranks that
 /// hold their experts (ops/expert_exchange.h), in the group "expert.exchange". Main grads of
 /// experts are complete for the tokens of all ranks of this group.
+///
+/// With `mtp`, the stage with the head has the layers of multi-token prediction and their values
+/// (`mtp_value`); like tokens and labels, they are of this rank's rows.
 ///
 /// Throws ConfigError if a table of learned positions is shorter than the sequence, if the model
 /// cannot be split over the tensor ranks (`check_tensor_parallel`), or the sequence over the

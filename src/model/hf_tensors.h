@@ -39,8 +39,10 @@ struct HfTensor {
   int64_t row_stride = 1;
   bool transposed = false;  ///< [in, out], as GPT-2's Conv1D has its weights
   Shape whole = {};         ///< of the tensor, if these are rows from `theirs_row` on of it, each
-                            ///< as long as its last dimension. Rows of a tensor follow each other.
+                            ///< as long as ours. Rows of a tensor follow each other.
   int64_t theirs_row = 0;
+  bool is_copy =
+      false;  ///< files hold the same elements twice; they are read from the other tensor
 
   /// Rows in our parameter; vectors have rows of one element.
   int64_t num_rows() const { return shape[transposed ? 1 : 0]; }
@@ -63,6 +65,8 @@ class HfTensorList {
            int64_t row_stride = 1);
   /// Makes the last tensor rows from `theirs_row` on of one of shape `whole`.
   void set_whole(const Shape& whole, int64_t theirs_row);
+  /// The last tensor repeats one that was added before.
+  void set_copy() { list_.back().is_copy = true; }
   /// Weight [in, out] and bias [out].
   void add_conv1d(std::string_view theirs, int64_t in, int64_t out, std::string_view ours);
   /// Weight and, for a LayerNorm, bias.

@@ -5,6 +5,7 @@
 #include "base/errors.h"
 #include "model/blocks/registry.h"
 #include "model/families.h"
+#include "model/mtp.h"
 #include "model/parameters.h"
 
 namespace braid {
@@ -46,6 +47,7 @@ void check_model(const ModelSpec& spec) {
     require_positive_size("max_positions", spec.max_positions);
   }
   check_rope(spec);
+  check_mtp(spec);
 }
 
 int64_t num_parameters(const ModelSpec& spec) {
@@ -58,18 +60,21 @@ int64_t num_parameters(const ModelSpec& spec) {
 }
 
 int64_t num_idle_parameters(const ModelSpec& spec) {
-  const auto layers = std::ranges::count_if(
-      spec.layers, [](const LayerSpec& layer) { return layer.feed_forward == &kMoeBlock; });
+  const auto has_experts = [](const LayerSpec& layer) { return layer.feed_forward == &kMoeBlock; };
+  const bool in_mtp = spec.mtp_depth > 0 && has_experts(mtp_layer(spec));
+  const auto layers =
+      std::ranges::count_if(spec.layers, has_experts) + (in_mtp ? spec.mtp_depth : 0);
   return layers * (spec.experts - spec.experts_per_token) * 3 * spec.width * spec.expert_ffn;
 }
 
 int64_t num_matrix_parameters(const ModelSpec& spec) {
-  return static_cast<int64_t>(model_cost(spec, 0).weights) + spec.width * spec.vocabulary;
+  return static_cast<int64_t>(model_cost(spec, 0).weights + mtp_cost(spec, 0).weights) +
+         spec.width * spec.vocabulary;
 }
 
 double train_flops_per_token(const ModelSpec& spec, int64_t sequence) {
-  return 6.0 *
-         (static_cast<double>(num_matrix_parameters(spec)) + model_cost(spec, sequence).mixing);
+  return 6.0 * (static_cast<double>(num_matrix_parameters(spec)) +
+                model_cost(spec, sequence).mixing + mtp_cost(spec, sequence).mixing);
 }
 
 namespace {
@@ -113,6 +118,11 @@ std::string describe_states(const ModelSpec& spec) {
                      spec.mamba_n_groups == 1 ? "" : "s");
 }
 
+/// " and 1 of multi-token prediction"; empty without it.
+std::string describe_mtp(const ModelSpec& spec) {
+  return spec.mtp_depth > 0 ? fmt::format(" and {} of multi-token prediction", spec.mtp_depth) : "";
+}
+
 /// "6919.16 M parameters", and for experts how many of them work on a token.
 std::string describe_parameters(const ModelSpec& spec) {
   const double all = static_cast<double>(num_parameters(spec)) * 1e-6;
@@ -130,11 +140,11 @@ std::string describe_model(const ModelSpec& spec) {
   const bool has_ffn =
       spec.layers.has(kMlpBlock) || !(spec.layers.has(kMoeBlock) || spec.layers.has(kMambaBlock));
   return fmt::format(
-      "{}: {} layers{}, width {}{}{}{}{}, vocabulary {}{}, {}", family_name(spec.style),
-      spec.layers.size(), is_usual ? "" : fmt::format(" ({})", spec.layers.text()), spec.width,
-      describe_heads(spec), describe_states(spec), has_ffn ? fmt::format(", ffn {}", spec.ffn) : "",
-      describe_experts(spec), spec.vocabulary, spec.tied_embeddings ? " (tied)" : "",
-      describe_parameters(spec));
+      "{}: {} layers{}{}, width {}{}{}{}{}, vocabulary {}{}, {}", family_name(spec.style),
+      spec.layers.size(), is_usual ? "" : fmt::format(" ({})", spec.layers.text()),
+      describe_mtp(spec), spec.width, describe_heads(spec), describe_states(spec),
+      has_ffn ? fmt::format(", ffn {}", spec.ffn) : "", describe_experts(spec), spec.vocabulary,
+      spec.tied_embeddings ? " (tied)" : "", describe_parameters(spec));
 }
 
 }  // namespace braid

@@ -102,6 +102,9 @@ struct ModelSpec {
   int64_t max_positions = 0;  ///< max_position_embeddings; rows of the table of learned positions
   bool tied_embeddings = false;
   bool qkv_bias = false;
+  /// Of multi-token prediction (model/mtp.h).
+  int64_t mtp_depth = 0;         ///< num_nextn_predict_layers
+  double mtp_loss_weight = 0.1;  ///< of the mean of the losses of all depths
   double rope_theta = 10000.0;
   RopeScaling rope_scaling;  ///< rope_scaling, or the same in rope_parameters
   double norm_epsilon = 1e-5;
@@ -120,7 +123,8 @@ void check_model(const ModelSpec& spec);
 
 /// Number of all weights; and of those in matrices that work on a token, without the input
 /// embedding, which is the basis of the FLOP count (a tied embedding counts once, as the output
-/// projection; of the experts, those that a token goes to).
+/// projection, and once more for each depth of multi-token prediction; of the experts, those that a
+/// token goes to).
 int64_t num_parameters(const ModelSpec& spec);
 int64_t num_matrix_parameters(const ModelSpec& spec);
 
@@ -129,7 +133,8 @@ int64_t num_idle_parameters(const ModelSpec& spec);
 
 /// Model FLOPs of training on one token: 6 per matrix parameter, and 6 per multiplication between
 /// tokens in the forward, which for causal attention is sequence * heads * head_size per layer.
-/// Recompute is not counted. Source: Megatron-LM's count, see docs/numerics.md.
+/// Multi-token prediction is counted, recompute is not. Source: Megatron-LM's count, see
+/// docs/numerics.md.
 double train_flops_per_token(const ModelSpec& spec, int64_t sequence);
 
 std::string describe_model(const ModelSpec& spec);

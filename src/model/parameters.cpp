@@ -7,6 +7,7 @@
 #include "base/errors.h"
 #include "base/philox.h"
 #include "model/blocks/registry.h"
+#include "model/mtp.h"
 #include "model/parameter_list.h"
 
 namespace braid {
@@ -74,6 +75,7 @@ std::vector<Parameter> model_parameters(const ModelSpec& spec) {
   if (!spec.tied_embeddings) {
     list.embedding("output", spec.padded_vocabulary(), true);
   }
+  add_mtp_parameters(list, spec);
   return list.take();
 }
 

@@ -68,9 +68,9 @@ struct Parameter {
   TensorSplit split = TensorSplit::kWhole;
   std::vector<HeadRows> heads;  ///< of TensorSplit::kHeads: all rows, one run behind the other
   DomainKind domain = DomainKind::kDense;
-  int32_t layer = -1;  ///< -1: embedding and head
+  int32_t layer = -1;  ///< -1: embedding and head; for multi-token prediction: mtp_layer_number
   std::string unit;  ///< what is gathered, reduced and updated together, with others of its domain:
-                     ///< "embedding", "layers.3", "head"
+                     ///< "embedding", "layers.3", "head", "mtp.0"
 };
 
 /// All parameters in forward order.

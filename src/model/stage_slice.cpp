@@ -8,7 +8,10 @@
 namespace braid {
 namespace {
 
-bool is_in_stage(const Parameter& parameter, const StageSlice& stage) {
+bool is_in_stage(const ModelSpec& spec, const Parameter& parameter, const StageSlice& stage) {
+  if (parameter.layer >= spec.layers.size()) {
+    return stage.has_head;  // multi-token prediction
+  }
   if (parameter.layer >= 0) {
     return parameter.layer >= stage.first_layer &&
            parameter.layer < stage.first_layer + stage.num_layers;
@@ -33,8 +36,12 @@ void check_stage(const ModelSpec& spec, const StageSlice& stage) {
         spec.layers.size());
 }
 
+bool head_reads_embedding(const ModelSpec& spec) {
+  return spec.tied_embeddings || spec.mtp_depth > 0;
+}
+
 bool has_embedding_copy(const ModelSpec& spec, const StageSlice& stage) {
-  return spec.tied_embeddings && stage.has_head && !stage.has_embedding;
+  return head_reads_embedding(spec) && stage.has_head && !stage.has_embedding;
 }
 
 std::vector<Parameter> stage_parameters(const ModelSpec& spec, const StageSlice& stage) {
@@ -42,7 +49,7 @@ std::vector<Parameter> stage_parameters(const ModelSpec& spec, const StageSlice&
   std::vector<Parameter> list;
   std::optional<Parameter> copy;
   for (Parameter& parameter : model_parameters(spec)) {
-    if (is_in_stage(parameter, stage)) {
+    if (is_in_stage(spec, parameter, stage)) {
       list.push_back(std::move(parameter));
     } else if (has_embedding_copy(spec, stage) && parameter.name == "embedding.tokens") {
       copy = std::move(parameter);

@@ -9,8 +9,8 @@
 namespace braid {
 
 /// The part of a model in one virtual stage of a pipeline: layers [first_layer, first_layer +
-/// num_layers), preceded by the embedding and followed by the head if it has those. An empty stage
-/// returns its input.
+/// num_layers), preceded by the embedding and followed by the head if it has those. The layers of
+/// multi-token prediction are where the head is. An empty stage returns its input.
 struct StageSlice {
   int64_t first_layer = 0;
   int64_t num_layers = 0;
@@ -26,7 +26,11 @@ StageSlice whole_model(const ModelSpec& spec);
 /// the last layer.
 void check_stage(const ModelSpec& spec, const StageSlice& stage);
 
-/// True if the stage's output projection is a copy of the embedding on another stage. The gradients
+/// Whether the stage with the head reads the table of the embedding: as its output projection, or
+/// for multi-token prediction.
+bool head_reads_embedding(const ModelSpec& spec);
+
+/// True if the stage with the head reads a copy of the embedding on another stage. The gradients
 /// of both must then be added up (group "embedding"), and both get the same update.
 bool has_embedding_copy(const ModelSpec& spec, const StageSlice& stage);
 

@@ -110,7 +110,7 @@ class LayoutParser {
 
   void check_letter(char letter) const {
     if (letter == 'm') {
-      refuse("m (multi-token prediction): no MTP yet");
+      refuse("m (multi-token prediction): its layers are always with L and have no letter");
     }
     if (letter != 'E' && letter != 't' && letter != 'L' && letter != '|') {
       refuse("{} is not one of E (embedding), t (layer), L (head and loss), | (next stage)",

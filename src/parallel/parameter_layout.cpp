@@ -215,7 +215,7 @@ ParameterLayout make_rank_layout(const ModelSpec& model, const Mesh& mesh, int r
   for (size_t v = 0; v < stages.size(); ++v) {
     for (Parameter& parameter : stage_parameters(model, stages[v])) {
       if (!names.insert(parameter.name).second) {
-        continue;  // two virtual stages of this rank share tied embeddings: count them once
+        continue;  // two virtual stages of this rank share the embedding: count it once
       }
       if (shared_table && parameter.name == kEmbeddingTable) {
         parameter.unit = kEmbeddingTable;
@@ -271,7 +271,7 @@ bool shares_tied_embedding(const ModelSpec& model, const Mesh& mesh, int rank,
     embedding = embedding || stage.has_embedding;
     head = head || stage.has_head;
   }
-  return model.tied_embeddings && embedding != head;
+  return head_reads_embedding(model) && embedding != head;
 }
 
 ScheduleOptions schedule_options(const Mesh& mesh, const ParallelOptions& options,

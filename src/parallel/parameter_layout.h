@@ -80,8 +80,9 @@ ParameterLayout place_parameters(std::vector<PlacedParameter> parameters,
 /// Layout of a single rank that holds all parameters whole.
 ParameterLayout make_parameter_layout(std::vector<Parameter> parameters);
 
-/// Layout of `rank`. If two pipeline ranks share tied embeddings, the last stage holds a copy of
-/// the table. The table is then a unit of its own ("embedding.tokens") on both ranks.
+/// Layout of `rank`. If two pipeline ranks share the embedding (tied, or read by multi-token
+/// prediction), the last stage holds a copy of the table. The table is then a unit of its own
+/// ("embedding.tokens") on both ranks.
 ParameterLayout make_rank_layout(const ModelSpec& model, const Mesh& mesh, int rank,
                                  const ParallelOptions& options);
 
@@ -95,7 +96,8 @@ ContextShard context_shard(const Mesh& mesh, int rank, const ParallelOptions& op
 /// Position of `rank` among the ranks that hold different experts.
 ExpertShard expert_shard(const Mesh& mesh, int rank, const ParallelOptions& options);
 
-/// True if `rank` shares the table of tied embeddings with another pipeline rank.
+/// True if `rank` shares the table of the embedding with another pipeline rank (tied, or read by
+/// multi-token prediction).
 bool shares_tied_embedding(const ModelSpec& model, const Mesh& mesh, int rank,
                            const ParallelOptions& options);
 

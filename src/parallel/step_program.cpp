@@ -1,10 +1,12 @@
 #include "parallel/step_program.h"
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/errors.h"
+#include "model/mtp.h"
 #include "ops/operand_checker.h"
 #include "ops/router.h"
 #include "parallel/optimizer_tasks.h"
@@ -45,6 +47,7 @@ class TrainProgram {
       : mesh_(mesh),
         rank_(rank),
         options_(options),
+        mtp_depth_(model.mtp_depth),
         start_("train", mesh, rank),
         units_(start_.writer, layout,
                {.dtype = options.dtype,
@@ -58,6 +61,7 @@ class TrainProgram {
                            .sequence = options.sequence,
                            .dtype = options.dtype,
                            .end = ForwardEnd::kLoss,
+                           .mtp = true,
                            .router_losses = options.router_losses,
                            .watch_experts = options.watch_experts,
                            .watch_room = options.watch_room},
@@ -96,9 +100,12 @@ class TrainProgram {
   void bind_io() {
     const int64_t microbatches = options_.num_microbatches;
     ProgramBuilder& builder = start_.builder;
-    losses_ = add_io(builder, "losses", accumulator_dtype(options_.dtype), {microbatches});
+    losses_ = add_io(builder, "losses", accumulator_dtype(options_.dtype),
+                     mtp_depth_ == 0 ? Shape{microbatches} : Shape{1 + mtp_depth_, microbatches});
     std::vector<std::string> router_losses;
-    for (const auto& [name, value] : jobs_.io_values()) {
+    std::map<std::string, Value> values = jobs_.io_values();
+    bind_mtp(values);
+    for (const auto& [name, value] : values) {
       if (name == "loss") {
         jobs_.bind(name, {losses_, 1});
       } else if (value.kind == ValueKind::kOutput) {
@@ -111,6 +118,34 @@ class TrainProgram {
       }
     }
     bind_router_losses(router_losses);
+  }
+
+  /// Binds the values of multi-token prediction, each kind in one buffer for all depths, and
+  /// removes them from `values`.
+  void bind_mtp(std::map<std::string, Value>& values) {
+    if (mtp_depth_ == 0 || !values.contains(mtp_value(0, "loss"))) {
+      return;
+    }
+    const int64_t microbatches = options_.num_microbatches;
+    const auto bind = [&](std::string_view name, BufferId buffer, int64_t of_depth, int64_t stride,
+                          int64_t first) {
+      for (int64_t index = 0; index < mtp_depth_; ++index) {
+        jobs_.bind(mtp_value(index, name),
+                   {.buffer = buffer, .stride_elems = stride, .begin = first + index * of_depth});
+        values.erase(mtp_value(index, name));
+      }
+    };
+    const Value labels = values.at(mtp_value(0, "labels"));
+    const Value scale = values.at(mtp_value(0, "loss_scale"));
+    const int64_t rows = labels.shape.num_elems();
+    const Shape all_rows{mtp_depth_, microbatches, rows};
+    ProgramBuilder& builder = start_.builder;
+    bind("tokens", add_io(builder, "mtp_tokens", labels.dtype, all_rows), microbatches * rows, rows,
+         0);
+    bind("labels", add_io(builder, "mtp_labels", labels.dtype, all_rows), microbatches * rows, rows,
+         0);
+    bind("loss_scale", add_io(builder, "mtp_loss_scales", scale.dtype, {mtp_depth_}), 1, 0, 0);
+    bind("loss", losses_, microbatches, 1, microbatches);
   }
 
   /// Binds one buffer for all of them, so that the host reads them at once.
@@ -146,6 +181,7 @@ class TrainProgram {
   const Mesh& mesh_;
   int rank_;
   const TrainProgramOptions& options_;
+  int64_t mtp_depth_;
   ProgramStart start_;
   UnitBuffers units_;
   StageJobs jobs_;

@@ -70,7 +70,8 @@ StageGraph forward_of(const RunSpec& run) {
                                    .tensor = {.size = run.mesh.sizes().tensor,
                                               .sequence_parallel = run.parallel.sequence_parallel},
                                    .context = context_shard(run.mesh, 0, run.parallel),
-                                   .experts = expert_shard(run.mesh, 0, run.parallel)});
+                                   .experts = expert_shard(run.mesh, 0, run.parallel),
+                                   .mtp = true});
 }
 
 }  // namespace

@@ -233,6 +233,22 @@ void set_experts(ModelSpec& spec, const ModelConfig& config) {
   override_with(spec.router.kept_groups, config.router_kept_groups);
 }
 
+void set_mtp(ModelSpec& spec, const ModelConfig& config, int64_t sequence) {
+  override_with(spec.mtp_depth, config.mtp_depth);
+  override_with(spec.mtp_loss_weight, config.mtp_loss_weight);
+  if (config.mtp_loss_weight && spec.mtp_depth == 0) {
+    throw_config_error(
+        "model.mtp_loss_weight = {}: the model has no multi-token prediction; remove the key, or "
+        "set model.mtp_depth",
+        *config.mtp_loss_weight);
+  }
+  if (spec.mtp_depth > 0 && spec.mtp_depth >= sequence) {
+    throw_config_error(
+        "model.mtp_depth = {}: must be below train.sequence = {}; set at most model.mtp_depth = {}",
+        spec.mtp_depth, sequence, sequence - 1);
+  }
+}
+
 void require_sizes_of_blocks(const ModelSpec& spec) {
   for (const BlockDefinition* const block : all_blocks()) {
     for (const SizeKey& key : block->needed_sizes) {
@@ -307,6 +323,7 @@ ModelSpec resolve_model(const ModelConfig& config, int64_t sequence, int64_t tok
   override_with(spec.max_positions, config.max_positions);
   override_with(spec.tied_embeddings, config.tied_embeddings);
   override_with(spec.qkv_bias, config.qkv_bias);
+  set_mtp(spec, config, sequence);
   override_with(spec.rope_theta, config.rope_theta);
   set_rope(spec, config);
   override_with(spec.norm_epsilon, config.norm_epsilon);
@@ -353,6 +370,10 @@ ModelConfig model_keys(const ModelSpec& model) {
   keys.vocabulary = model.vocabulary;
   keys.tied_embeddings = model.tied_embeddings;
   keys.qkv_bias = model.qkv_bias;
+  if (model.mtp_depth > 0) {
+    keys.mtp_depth = model.mtp_depth;
+    keys.mtp_loss_weight = model.mtp_loss_weight;
+  }
   keys.norm_epsilon = model.norm_epsilon;
   keys.init_std = model.init_std;
   if (model.style.positions == PositionKind::kLearned) {
@@ -422,6 +443,7 @@ std::vector<std::string> changed_keys_of_preset(const ModelConfig& config) {
   compare("vocabulary", config.vocabulary, spec.vocabulary);
   compare("tied_embeddings", config.tied_embeddings, spec.tied_embeddings);
   compare("qkv_bias", config.qkv_bias, spec.qkv_bias);
+  compare("mtp_depth", config.mtp_depth, spec.mtp_depth);
   return keys;
 }
 

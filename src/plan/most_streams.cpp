@@ -7,14 +7,14 @@ namespace {
 
 /// Streams of messages: to and from each peer, in each direction of the pipeline. If a rank has
 /// stages of both ends, messages of one direction go to both neighbours. One more sums the
-/// gradients of tied embeddings on the first and the last stage.
+/// gradients of an embedding that the first and the last stage have.
 size_t pipeline_streams(const RunConfig& config) {
   const ScheduleKind schedule = schedule_kind(config.parallel.schedule);
   const bool is_v = schedule == ScheduleKind::kZbV || schedule == ScheduleKind::kDualpipeV;
   const size_t messages = is_v ? 8 : 4;
-  return config.parallel.pipeline == 1
-             ? 0
-             : messages + (config.model.tied_embeddings.value_or(true) ? 1 : 0);
+  const bool has_copy =
+      config.model.tied_embeddings.value_or(true) || config.model.mtp_depth.value_or(0) > 0;
+  return config.parallel.pipeline == 1 ? 0 : messages + (has_copy ? 1 : 0);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "model/blocks/registry.h"
 #include "model/context_shard.h"
 #include "model/expert_shard.h"
+#include "model/mtp.h"
 #include "model/tensor_shard.h"
 #include "parallel/check_schedule.h"
 #include "parallel/parameter_layout.h"
@@ -121,9 +122,12 @@ PartCosts part_costs(const ModelSpec& model, int64_t sequence) {
   const auto units = [&](double multiplications) {
     return static_cast<int64_t>(std::llround(std::min(multiplications / forward, 100.0) * kLayer));
   };
-  const auto head = static_cast<double>(model.width * model.padded_vocabulary());
+  BlockCost head = mtp_cost(model, sequence);
+  head.weights += static_cast<double>(model.width * model.padded_vocabulary());
   PartCosts costs{.embedding = {},
-                  .head = {.forward = units(head), .dgrad = units(head), .wgrad = units(head)}};
+                  .head = {.forward = units(head.weights + head.mixing),
+                           .dgrad = units(head.weights + head.mixing_backward),
+                           .wgrad = units(head.weights)}};
   costs.kinds.clear();
   costs.kind_of_layer = model.layers.kind_indices();
   for (const LayerSpec& kind : model.layers.kinds()) {

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "config/validate.h"
 #include "model/blocks/registry.h"
+#include "model/mtp.h"
 #include "parallel/parameter_layout.h"
 #include "passes/memory/offload.h"
 #include "passes/memory/recompute.h"
@@ -29,7 +30,7 @@ constexpr double kMaxTensorElems = 0x1p44;
 
 void check_model_size(const ModelSpec& model) {
   const double parameters =
-      model_cost(model, 0).weights +
+      model_cost(model, 0).weights + mtp_cost(model, 0).weights +
       2 * static_cast<double>(model.width) * static_cast<double>(model.padded_vocabulary());
   if (parameters > kMaxParameters) {
     throw_config_error(

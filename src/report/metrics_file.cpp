@@ -40,14 +40,20 @@ void visit_members(Record& record, Visit&& visit) {
 /// Of steps that ran again; few do.
 constexpr const char* kReruns = "reruns";
 
+/// Of runs with multi-token prediction.
+constexpr const char* kMtpLosses = "mtp_losses";
+
 /// Throws bad_optional_access if it is no integer.
 void read_member(const Json& json, const char* name, int64_t& value) {
   value = json_integer(json.at(name)).value();
 }
 
+double number_or_nan(const Json& json) {
+  return json.is_null() ? std::numeric_limits<double>::quiet_NaN() : json.get<double>();
+}
+
 void read_member(const Json& json, const char* name, double& value) {
-  const Json& member = json.at(name);
-  value = member.is_null() ? std::numeric_limits<double>::quiet_NaN() : member.get<double>();
+  value = number_or_nan(json.at(name));
 }
 
 /// The numbers of what FP8 loses.
@@ -137,6 +143,11 @@ Record parse_record(std::string_view line, std::string_view where) {
   if (json.contains(kReruns)) {
     read_member(json, kReruns, record.reruns);
   }
+  if (json.contains(kMtpLosses)) {
+    for (const Json& loss : json.at(kMtpLosses)) {
+      record.mtp_losses.push_back(number_or_nan(loss));
+    }
+  }
   return record;
 }
 
@@ -201,6 +212,9 @@ std::string metrics_line(const StepRecord& record) {
   visit_members(record, [&](const char* name, const auto& member) { json[name] = member; });
   if (record.reruns > 0) {
     json[kReruns] = record.reruns;
+  }
+  if (!record.mtp_losses.empty()) {
+    json[kMtpLosses] = record.mtp_losses;
   }
   return json.dump() + "\n";
 }

@@ -48,6 +48,12 @@ Json steps_json(const std::vector<StepRecord>& steps) {
   Json json;
   json["step"] = column(steps, [](const Step& step) { return step.step; });
   json["loss"] = numbers(&Step::loss);
+  const size_t depths = steps.empty() ? 0 : steps.back().mtp_losses.size();
+  for (size_t depth = 0; depth < depths; ++depth) {
+    json["mtp_losses"].push_back(column(steps, [&](const Step& step) {
+      return depth < step.mtp_losses.size() ? rounded(step.mtp_losses[depth]) : Json();
+    }));
+  }
   json["learning_rate"] = numbers(&Step::learning_rate);
   json["grad_norm"] = numbers(&Step::grad_norm);
   json["step_ms"] = numbers(&Step::step_ms);

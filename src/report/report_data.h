@@ -12,7 +12,8 @@ namespace braid {
 /// Series are columns; a number that is not finite is null; names of times contain their unit.
 ///
 ///   {"title": "...", "model": "...", "config": "...", "unigram_entropy": 6.9,
-///    "steps": {"step": [1], "loss": [9.2], ...}, "evaluations": {"step": [0], "loss": [9.3]},
+///    "steps": {"step": [1], "loss": [9.2], "mtp_losses": [[9.3]] (by depth, if there are any),
+///              ...}, "evaluations": {"step": [0], "loss": [9.3]},
 ///    "fp8_watch": {"columns": ["place"], "rows": [["attention.qkv"]]} (fp8_table.h; only if there
 ///                 are records),
 ///    "experts": {...} (expert_loads.h; only if there are records),

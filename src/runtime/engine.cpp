@@ -14,6 +14,7 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "comm/tcp/socket_transport.h"
+#include "model/mtp.h"
 #include "ops/expert_exchange.h"
 #include "ops/optimizer.h"
 #include "plan/more_room.h"
@@ -38,14 +39,13 @@ std::vector<T> read_values(Executor& executor, std::string_view buffer, size_t c
   return values;
 }
 
-/// 1 / number of labels that are not ignored, over all ranks and microbatches.
-float loss_scale_of(const StepBatch& batch) {
+/// 1 / number of labels that are not ignored, over all ranks and microbatches; of those `depth` or
+/// more behind the beginning of their sequence.
+float loss_scale_of(const StepBatch& batch, int64_t depth = 0) {
   int64_t valid = 0;
   for (int64_t rank = batch.rank_begin(); rank < batch.rank_end(); ++rank) {
     for (int64_t microbatch = 0; microbatch < batch.shape().num_microbatches; ++microbatch) {
-      const std::span<const int32_t> labels = batch.labels(rank, microbatch);
-      valid +=
-          std::count_if(labels.begin(), labels.end(), [](int32_t label) { return label >= 0; });
+      valid += count_labels(batch.labels(rank, microbatch), batch.sequence_tokens(), depth);
     }
   }
   return 1.0f / static_cast<float>(std::max<int64_t>(1, valid));
@@ -232,6 +232,31 @@ void Engine::fill_inputs(size_t local, const StepBatch& batch,
       fill(values.labels, batch.labels_at(data_rank, microbatch, positions), index);
     }
   }
+  if (!values.mtp_labels.empty()) {
+    fill_mtp_inputs(local, batch, values);
+  }
+}
+
+/// Shifted tokens and labels of multi-token prediction.
+void Engine::fill_mtp_inputs(size_t local, const StepBatch& batch,
+                             const StepExchange::Values& values) const {
+  const int data_rank = plan_.run.mesh.position(static_cast<int>(ranks_[local])).data;
+  const std::vector<int64_t> positions = positions_of(ranks_[local], batch);
+  auto tokens = values.mtp_tokens.begin();
+  auto labels = values.mtp_labels.begin();
+  for (int64_t depth = 1; depth <= plan_.run.model.mtp_depth; ++depth) {
+    for (int64_t microbatch = 0; microbatch < plan_.run.num_microbatches; ++microbatch) {
+      const auto shifted = [&](std::span<const int32_t> from, int32_t beyond) {
+        return take_positions(shift_sequences(from, batch.sequence_tokens(), depth, beyond),
+                              batch.sequence_tokens(), positions);
+      };
+      tokens = std::ranges::copy(shifted(batch.tokens(data_rank, microbatch), 0), tokens).out;
+      labels = std::ranges::copy(shifted(batch.labels(data_rank, microbatch), -1), labels).out;
+    }
+  }
+  check(labels == values.mtp_labels.end() && tokens == values.mtp_tokens.end(),
+        "tokens of multi-token prediction: {} of {}", labels - values.mtp_labels.begin(),
+        values.mtp_labels.size());
 }
 
 void Engine::begin_step(const StepBatch& batch, const OptimizerConfig& optimizer,
@@ -241,10 +266,16 @@ void Engine::begin_step(const StepBatch& batch, const OptimizerConfig& optimizer
   const auto slot = static_cast<size_t>(num_begun_ % max_in_flight_);
   const auto scalars = adamw_scalars(learning_rate, optimizer.beta1, optimizer.beta2, step);
   const float loss_scale = loss_scale_of(batch);
+  const ModelSpec& model = plan_.run.model;
+  std::vector<float> mtp_scales;
+  for (int64_t depth = 1; depth <= model.mtp_depth; ++depth) {
+    mtp_scales.push_back(static_cast<float>(mtp_weight(model)) * loss_scale_of(batch, depth));
+  }
   for (size_t local = 0; local < executors_.size(); ++local) {
     const StepExchange::Values& values = exchanges_[local].slot(slot);
     fill_inputs(local, batch, values);
     std::ranges::fill(values.loss_scale, loss_scale);
+    std::copy_n(mtp_scales.begin(), values.mtp_loss_scales.size(), values.mtp_loss_scales.begin());
     const size_t num_scalars = values.optimizer_scalars.size();
     check(num_scalars <= scalars.size(), "the optimizer takes {} numbers", num_scalars);
     std::copy_n(scalars.begin(), num_scalars, values.optimizer_scalars.begin());
@@ -297,8 +328,19 @@ StepResult Engine::finish_step() {
 StepResult Engine::result_of(size_t slot) const {
   const StepExchange::Values& values = exchanges_.front().slot(slot);
   StepResult result;
-  for (const float loss : values.losses) {
-    result.loss += loss;
+  const auto sum_of = [&](int64_t depth) {
+    const auto microbatches = static_cast<size_t>(plan_.run.num_microbatches);
+    double sum = 0;
+    for (const float loss :
+         values.losses.subspan(static_cast<size_t>(depth) * microbatches, microbatches)) {
+      sum += loss;
+    }
+    return sum;
+  };
+  const ModelSpec& model = plan_.run.model;
+  result.loss = sum_of(0);
+  for (int64_t depth = 1; depth <= model.mtp_depth; ++depth) {
+    result.mtp_losses.push_back(sum_of(depth) / mtp_weight(model));
   }
   result.grad_norm = values.grad_norm.front();
   result.skipped = values.grad_scale.front() == 0.0f;

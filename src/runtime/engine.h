@@ -53,8 +53,9 @@ struct EngineOptions {
 int threads_per_rank(int64_t configured, int64_t num_ranks);
 
 struct StepResult {
-  double loss = 0;          ///< mean over the global batch, in nats per token
-  double grad_norm = 0;     ///< before clipping
+  double loss = 0;                      ///< mean over the global batch, in nats per token
+  std::vector<double> mtp_losses = {};  ///< the same of each depth of multi-token prediction
+  double grad_norm = 0;                 ///< before clipping
   bool skipped = false;     ///< the gradient norm was not finite, so nothing was updated
   int64_t reruns = 0;       ///< times that it ran again because rows of experts had no room
   int64_t lateness_ns = 0;  ///< time between the end of the step and the end of the wait for it
@@ -147,6 +148,8 @@ class Engine {
   double evaluate_once(const StepBatch& batch);
   std::vector<int64_t> positions_of(size_t rank, const StepBatch& batch) const;
   void fill_inputs(size_t local, const StepBatch& batch, const StepExchange::Values& values) const;
+  void fill_mtp_inputs(size_t local, const StepBatch& batch,
+                       const StepExchange::Values& values) const;
   void write_eval_inputs(size_t local, const StepBatch& batch, int64_t microbatch);
   double sum_of_losses(const std::vector<float>& own) const;
 

@@ -17,6 +17,9 @@ void visit_inputs(Values& values, Visit&& visit) {
   visit("tokens", values.tokens);
   visit("labels", values.labels);
   visit("loss_scale", values.loss_scale);
+  visit("mtp_tokens", values.mtp_tokens);
+  visit("mtp_labels", values.mtp_labels);
+  visit("mtp_loss_scales", values.mtp_loss_scales);
   visit("optimizer_scalars", values.optimizer_scalars);
 }
 

@@ -22,8 +22,11 @@ class StepExchange {
     std::span<int32_t> tokens;  ///< [M, rows]
     std::span<int32_t> labels;  ///< [M, rows]
     std::span<float> loss_scale;
+    std::span<int32_t> mtp_tokens;  ///< [D, M, rows]
+    std::span<int32_t> mtp_labels;  ///< [D, M, rows]
+    std::span<float> mtp_loss_scales;
     std::span<float> optimizer_scalars;  ///< [3], or [4] with bf16 moments
-    std::span<float> losses;             ///< [M]; a result, like those below
+    std::span<float> losses;             ///< [M], or [1 + D, M]; a result, like those below
     std::span<float> grad_norm;
     std::span<float> grad_scale;
     std::span<int64_t> tallies;      ///< of all places (plan/tallies.h)

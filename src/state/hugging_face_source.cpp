@@ -84,6 +84,9 @@ HuggingFaceSource::HuggingFaceSource(const HfTensorFolder& files, const Paramete
     : layout_(layout) {
   const std::vector<std::string> names = files.names();
   for (HfTensor& tensor : hf_tensors(model, experts_of_files(names))) {
+    if (tensor.is_copy) {
+      continue;
+    }
     Part part = checked(files, std::move(tensor));
     parts_[part.tensor.parameter].push_back(std::move(part));
   }

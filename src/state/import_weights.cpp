@@ -13,6 +13,7 @@
 #include "hugging_face/companions.h"
 #include "hugging_face/model_config.h"
 #include "hugging_face/tensor_folder.h"
+#include "hugging_face/tensor_names.h"
 #include "plan/model_setup.h"
 #include "state/checkpointing.h"
 #include "state/hugging_face_source.h"
@@ -78,8 +79,9 @@ RunConfig imported_run(const HfConfig& config, const std::string& folder) {
 
 ImportSummary import_weights(const std::string& hf_folder, const std::string& folder) {
   check_no_checkpoint(folder);
-  const HfConfig config = read_hf_config(hf_folder);
+  HfConfig config = read_hf_config(hf_folder);
   const HfTensorFolder files(hf_folder);
+  config.model.mtp_depth = stored_mtp_depth(config.model, files.names());
   const ParameterLayout layout = make_parameter_layout(model_parameters(config.model));
   const HuggingFaceSource source(files, layout, config.model);
   const HfCompanions companions =

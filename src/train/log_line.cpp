@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <ctime>
+#include <functional>
 
 #include "base/errors.h"
 
@@ -37,6 +38,8 @@ void LogInterval::add(const StepRecord& record) {
   if (!skipped) {
     ++num_advanced_;
     loss_sum_ += record.loss;
+    mtp_loss_sums_.resize(record.mtp_losses.size());
+    std::ranges::transform(mtp_loss_sums_, record.mtp_losses, mtp_loss_sums_.begin(), std::plus());
   }
   ms_sum_ += record.step_ms;
   tflops_sum_ += record.tflops_per_s_per_rank * record.step_ms / 1e3;
@@ -54,6 +57,10 @@ std::string LogInterval::take_line(int64_t time_ns, const RunSize& run) {
       run.global_batch);
   if (num_advanced_ > 0) {
     line += fmt::format(" lm loss: {:.6E} |", loss_sum_ / static_cast<double>(num_advanced_));
+    for (size_t i = 0; i < mtp_loss_sums_.size(); ++i) {
+      line += fmt::format(" mtp_{} loss: {:.6E} |", i + 1,
+                          mtp_loss_sums_[i] / static_cast<double>(num_advanced_));
+    }
   }
   if (expert_load_ > 0) {
     line += fmt::format(" busiest expert: {:.2f}x |", expert_load_);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "report/records.h"
 
@@ -27,8 +28,9 @@ class LogInterval {
     int64_t num_steps = 1;
     int64_t global_batch = 1;
   };
-  /// Megatron-LM's log line, with its field names and widths, without "\n". "lm loss" is left out
-  /// if every step was skipped, "busiest expert" if no load was set, "room used" if no room was,
+  /// Megatron-LM's log line, with its field names and widths, without "\n". "lm loss"
+  /// and "mtp_1 loss", ..., those of multi-token prediction by depth, are left out if every step
+  /// was skipped, "busiest expert" if no load was set, "room used" if no room was,
   /// "dropped rows" and "reruns" if there were none. The counters of skipped and NaN steps, and of
   /// reruns, are those of the interval. `time_ns`: Unix time, printed as local time. Begins the
   /// next interval.
@@ -48,6 +50,7 @@ class LogInterval {
   };
   Room room_;
   double loss_sum_ = 0;
+  std::vector<double> mtp_loss_sums_;  // by depth
   double ms_sum_ = 0;
   double tflops_sum_ = 0;  ///< sum of work, not of rates
 };

@@ -1,5 +1,7 @@
 #include "train/run_log.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <chrono>
 #include <optional>
@@ -84,6 +86,10 @@ struct RunLog::State {
     if (tensorboard) {
       const double time_s = now_s();
       tensorboard->scalar(time_s, record.step, "loss", record.loss);
+      for (size_t i = 0; i < record.mtp_losses.size(); ++i) {
+        tensorboard->scalar(time_s, record.step, fmt::format("mtp-{}-loss", i + 1),
+                            record.mtp_losses[i]);
+      }
       tensorboard->scalar(time_s, record.step, "learning-rate", record.learning_rate);
       tensorboard->scalar(time_s, record.step, "grad-norm", record.grad_norm);
       tensorboard->scalar(time_s, record.step, "tokens-per-second", record.tokens_per_s);

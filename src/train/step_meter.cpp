@@ -61,7 +61,8 @@ StepRecord StepMeter::end(const StepResult& result) {
           .consumed_tokens = consumed.tokens,
           .skipped_steps = skipped_steps_,
           .nan_steps = nan_steps_,
-          .reruns = result.reruns};
+          .reruns = result.reruns,
+          .mtp_losses = result.mtp_losses};
 }
 
 double StepMeter::median_tokens_per_s() const {

@@ -221,7 +221,9 @@ LayoutEstimator::Weights LayoutEstimator::weights_of(const Layout& layout,
                                                      const std::vector<StageSlice>& slices,
                                                      int rank) const {
   const RankParts parts = parts_of(schedule_of(config_, layout), slices, rank);
-  const double ends = spec_.tied_embeddings && parts.ends > 0 ? 1.0 : parts.ends;
+  const bool has_all =
+      spec_.tied_embeddings ? parts.ends > 0 : spec_.mtp_depth > 0 && parts.has_head;
+  const double ends = has_all ? 1.0 : parts.ends;
   const double experts = sum_of(parts.layers, prices, &PartPrice::expert_parameters);
   return {.dense = sum_of(parts.layers, prices, &PartPrice::parameters) - experts +
                    ends * prices.ends.parameters,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "config/validate.h"
+#include "model/mtp.h"
 #include "plan/memory_needs.h"
 #include "plan/model_setup.h"
 #include "plan/simulated_run.h"
@@ -184,7 +185,8 @@ LayerPrices price_layers(const RunConfig& config, const ModelSpec& spec, int64_t
     const Sample one = sample(1);
     const Sample two = sample(2);
     const PartPrice layer = difference(two.whole, one.whole);
-    if (prices.kinds.empty()) {
+    // Layers of multi-token prediction, which are of the last kind, are priced with the ends.
+    if (prices.kinds.empty() || (spec.mtp_depth > 0 && kind == mtp_layer(spec))) {
       prices.ends = difference(one.whole, layer);
     }
     prices.kinds.push_back(layer);

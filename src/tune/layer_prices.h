@@ -25,7 +25,7 @@ struct PartPrice {
 /// communication of tensor and context ranks, and of ranks that exchange rows of experts.
 struct LayerPrices {
   std::vector<PartPrice> kinds;  ///< of one layer of each of LayerPattern::kinds
-  PartPrice ends;                ///< embedding, head and loss together
+  PartPrice ends;                ///< embedding, head, loss and multi-token prediction together
   double layer_work_bytes =
       0;                   ///< activations besides the kept ones at the worst moment of any layer
   double work_bytes = 0;   ///< the same, of the whole model: mostly the logits

@@ -8,6 +8,7 @@
 #include "backends/run_ranks.h"
 #include "base/errors.h"
 #include "data/batch_loader.h"
+#include "model/mtp.h"
 #include "state/state_shards.h"
 
 namespace braid {
@@ -51,10 +52,9 @@ std::vector<double> from_bytes(std::span<const std::byte> bytes, DType dtype) {
   return dtype == DType::kF32 ? widened<float>(bytes) : widened<BFloat16>(bytes);
 }
 
-/// 1 / number of labels that are not ignored.
-double loss_scale_of(const TokenBatch& batch) {
-  const auto valid = std::count_if(batch.labels.begin(), batch.labels.end(),
-                                   [](int32_t label) { return label >= 0; });
+/// 1 / number of labels that are not ignored, `depth` or more behind the beginning of a sequence.
+double loss_scale_of(const TokenBatch& batch, int64_t depth = 0) {
+  const int64_t valid = count_labels(batch.labels, batch.sequence, depth);
   return 1.0 / static_cast<double>(std::max<int64_t>(valid, 1));
 }
 
@@ -131,20 +131,28 @@ void LayoutRun::write_batch(size_t rank, const TokenBatch& batch) {
   const std::vector<int64_t> positions = context.position_list(batch.sequence);
   for (int64_t m = 0; m < plan_.run.num_microbatches; ++m) {
     const auto first = static_cast<size_t>((m * data + at.data) * elems);
-    const auto put = [&](std::string_view name, const std::vector<int32_t>& values) {
+    const auto put = [&](std::string_view name, int64_t index, std::span<const int32_t> values) {
       if (find_buffer(rank, name) != nullptr) {
-        const std::vector<int32_t> part =
-            take_positions(std::span(values).subspan(first, static_cast<size_t>(elems)),
-                           batch.sequence, positions);
-        executors_[rank]->write(name, m * static_cast<int64_t>(part.size() * sizeof(int32_t)),
+        const std::vector<int32_t> part = take_positions(
+            values.subspan(first, static_cast<size_t>(elems)), batch.sequence, positions);
+        executors_[rank]->write(name, index * static_cast<int64_t>(part.size() * sizeof(int32_t)),
                                 std::as_bytes(std::span(part)));
       }
     };
-    put("tokens", batch.tokens);
-    put("labels", batch.labels);
+    put("tokens", m, batch.tokens);
+    put("labels", m, batch.labels);
+    for (int64_t depth = 1; depth <= plan_.run.model.mtp_depth; ++depth) {
+      const int64_t index = (depth - 1) * plan_.run.num_microbatches + m;
+      put("mtp_tokens", index, shift_sequences(batch.tokens, batch.sequence, depth, 0));
+      put("mtp_labels", index, shift_sequences(batch.labels, batch.sequence, depth, -1));
+    }
   }
   const double scale = loss_scale_of(batch);
   write_io(rank, "loss_scale", 0, {&scale, 1});
+  for (int64_t depth = 1; depth <= plan_.run.model.mtp_depth; ++depth) {
+    const double mtp_scale = mtp_weight(plan_.run.model) * loss_scale_of(batch, depth);
+    write_io(rank, "mtp_loss_scales", depth - 1, {&mtp_scale, 1});
+  }
 }
 
 double LayoutRun::step(const TokenBatch& batch, std::span<const float> scalars) {

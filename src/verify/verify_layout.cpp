@@ -165,10 +165,17 @@ RunConfig shrunken(const RunConfig& config) {
   small.model.vocabulary = 101;
   small.model.tied_embeddings = model.tied_embeddings;
   small.model.qkv_bias = model.qkv_bias;
+  if (model.mtp_depth > 0) {
+    small.model.mtp_depth = model.mtp_depth;
+    small.model.mtp_loss_weight = model.mtp_loss_weight;
+  }
   small.model.init_std = 0.1;
   small.train.microbatch = std::min<int64_t>(config.train.microbatch, 2);
   // Tensor ranks split the rows that a context rank has of a sequence.
   small.train.sequence = 4 * parallel.context * parallel.tensor;
+  while (small.train.sequence <= model.mtp_depth) {
+    small.train.sequence *= 2;
+  }
   small.train.global_batch =
       few_microbatches(config) * small.train.microbatch * small.parallel.data;
   // Operations that are large enough to be split or moved in the run must qualify here, too.

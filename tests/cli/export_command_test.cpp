@@ -37,6 +37,21 @@ TEST_F(ExportCommand, WritesAFolderThatImportReads) {
   EXPECT_EQ(read("again/model.safetensors"), read("hf/model.safetensors"));
 }
 
+TEST_F(ExportCommand, SaysThatItLeavesOutMultiTokenPrediction) {
+  output_of(train({"logging.run_folder=mtp", "train.steps=1", "eval.interval=0", "model.layers=1",
+                   "model.mtp_depth=1"}));
+  EXPECT_THAT(output_of({"export", "mtp", "hf"}),
+              AllOf(HasSubstr("wrote hf: config.json, 12 tensors"),
+                    HasSubstr("left out the layers of multi-token prediction: LlamaForCausalLM has "
+                              "none\n")));
+  output_of({"import", "hf", "c"});
+  const auto sample = [&](const std::string& path) {
+    return output_of({"generate", path, "--tokenizer", "bytes", "--prompt", "the cat", "--tokens",
+                      "12", "--temperature", "0"});
+  };
+  EXPECT_EQ(sample("c"), sample("mtp"));
+}
+
 TEST_F(ExportCommand, WritesExpertsInEitherForm) {
   output_of(
       train({"logging.run_folder=experts", "train.steps=1", "eval.interval=0", "model.layers=1",

@@ -91,6 +91,7 @@ TEST(Fields, SayWhatAResumedRunMayChange) {
                                             "model.max_positions",
                                             "model.tied_embeddings",
                                             "model.qkv_bias",
+                                            "model.mtp_depth",
                                             "model.rope_theta",
                                             "model.rope_type",
                                             "model.rope_factor",

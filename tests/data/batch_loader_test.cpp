@@ -211,6 +211,20 @@ TEST(TakePositions, OfEverySequence) {
   EXPECT_THROW(take_positions(values, 4, std::array<int64_t, 1>{4}), InternalError);
 }
 
+TEST(ShiftSequences, MovesNothingFromOneSequenceToAnother) {
+  const std::vector<int32_t> values{10, 11, 12, 13, 20, 21, 22, 23};
+  EXPECT_THAT(shift_sequences(values, 4, 1, -1), ElementsAre(11, 12, 13, -1, 21, 22, 23, -1));
+  EXPECT_THAT(shift_sequences(values, 4, 3, 0), ElementsAre(13, 0, 0, 0, 23, 0, 0, 0));
+  EXPECT_THAT(shift_sequences(values, 4, 5, 7), ElementsAre(7, 7, 7, 7, 7, 7, 7, 7));
+}
+
+TEST(CountLabels, LeavesOutIgnoredOnesAndThoseAtTheBeginning) {
+  const std::vector<int32_t> labels{1, -1, 3, 4, 5, 6, -1, 8};
+  EXPECT_EQ(count_labels(labels, 4, 0), 6);
+  EXPECT_EQ(count_labels(labels, 4, 1), 4);
+  EXPECT_EQ(count_labels(labels, 4, 2), 3);
+}
+
 TEST(BatchLoader, GivesRanksTheirPositionsOfTokensAndLabels) {
   const CountingSource source(8);
   BatchLoader loader(source, {.shape = {.num_ranks = 2, .num_microbatches = 1, .microbatch = 2}});

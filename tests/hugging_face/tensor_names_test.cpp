@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/errors.h"
 #include "base/expect_error.h"
@@ -274,9 +275,39 @@ TEST(HfTensors, RefuseWhatDeepseekHasNot) {
 TEST(IsHfPredictionLayer, IsBehindTheLastOne) {
   const ModelSpec v3 = find_preset("deepseek-v3").spec;
   EXPECT_TRUE(is_hf_prediction_layer(v3, "model.layers.61.eh_proj.weight"));
+  EXPECT_TRUE(is_hf_prediction_layer(v3, "model.layers.62.enorm.weight"));
+  EXPECT_FALSE(is_hf_prediction_layer(v3, "model.norm.weight"));
   EXPECT_FALSE(is_hf_prediction_layer(v3, "model.layers.6.eh_proj.weight"));
   EXPECT_FALSE(
       is_hf_prediction_layer(find_preset("llama-8b").spec, "model.layers.32.eh_proj.weight"));
+}
+
+// The names and shapes of layer 61 in the published files of DeepSeek-V3.
+TEST(HfTensors, DeepseekV3HasLayersOfMultiTokenPrediction) {
+  ModelSpec v3 = find_preset("deepseek-v3").spec;
+  EXPECT_EQ(stored_mtp_depth(v3, {}), 0);
+  v3.mtp_depth = 1;
+  std::set<std::string> tensors;
+  std::vector<std::string> names;
+  for (const HfTensor& tensor : hf_tensors(v3)) {
+    tensors.insert(fmt::format("{} {}", tensor.name, to_string(tensor.whole_shape())));
+    names.push_back(tensor.name);
+  }
+  EXPECT_THAT(tensors, IsSupersetOf({"model.layers.61.embed_tokens.weight [129280,7168]",
+                                     "model.layers.61.enorm.weight [7168]",
+                                     "model.layers.61.hnorm.weight [7168]",
+                                     "model.layers.61.eh_proj.weight [7168,14336]",
+                                     "model.layers.61.input_layernorm.weight [7168]",
+                                     "model.layers.61.self_attn.q_a_proj.weight [1536,7168]",
+                                     "model.layers.61.mlp.experts.255.down_proj.weight [7168,2048]",
+                                     "model.layers.61.shared_head.norm.weight [7168]",
+                                     "model.layers.61.shared_head.head.weight [129280,7168]"}));
+  EXPECT_EQ(stored_mtp_depth(v3, names), 1);
+  ModelSpec llama = find_preset("llama-8b").spec;
+  const size_t count = hf_tensors(llama).size();
+  llama.mtp_depth = 1;
+  EXPECT_FALSE(has_hf_mtp(llama));
+  EXPECT_EQ(hf_tensors(llama).size(), count);
 }
 
 TEST(IsHfBuffer, KnowsMasksAndFrequencies) {

@@ -88,6 +88,38 @@ TEST(ModelSpec, FlopsPerTokenFollowTheStatedFormula) {
   EXPECT_DOUBLE_EQ(train_flops_per_token(spec, 8192), 6.0 * matrices + 6.0 * 32 * 8192 * 4096);
 }
 
+TEST(ModelSpec, MultiTokenPredictionCountsALayerTwoProjectionsAndTheHead) {
+  ModelSpec spec = find_preset("llama-8b").spec;
+  const int64_t parameters = num_parameters(spec);
+  const double flops = train_flops_per_token(spec, 8192);
+  spec.mtp_depth = 2;
+  const int64_t layer = 4096 * 6144 + 4096 * 4096 + 3 * 4096 * 14336;
+  EXPECT_EQ(num_parameters(spec), parameters + 2 * (layer + 2 * 4096 * 4096 + 5 * 4096));
+  const double products = static_cast<double>(layer) + 2.0 * 4096 * 4096 + 4096.0 * 128256;
+  EXPECT_DOUBLE_EQ(train_flops_per_token(spec, 8192), flops + 12 * (products + 8192.0 * 4096));
+  EXPECT_THAT(describe_model(spec), HasSubstr("32 layers and 2 of multi-token prediction, width"));
+}
+
+// Those of routers that a token does not go to are idle there, too.
+TEST(ModelSpec, MultiTokenPredictionHasExpertsIfTheLastLayerHas) {
+  ModelSpec spec = find_preset("deepseek-v3").spec;
+  const int64_t idle = num_idle_parameters(spec);
+  spec.mtp_depth = 1;
+  EXPECT_EQ(num_idle_parameters(spec), idle / 58 * 59);
+}
+
+TEST(ModelSpec, MultiTokenPredictionIsRefusedWhereItCannotBe) {
+  ModelSpec spec = find_preset("gpt2-124m").spec;
+  spec.mtp_depth = 1;
+  EXPECT_THAT(message_of<ConfigError>([&] { check_model(spec); }),
+              HasSubstr("model.mtp_depth = 1: a gpt2 model has learned positions"));
+  spec = find_preset("llama-8b").spec;
+  spec.mtp_depth = 1;
+  spec.mtp_loss_weight = 0;
+  EXPECT_THAT(message_of<ConfigError>([&] { check_model(spec); }),
+              HasSubstr("model.mtp_loss_weight = 0: must be above 0; set model.mtp_depth = 0"));
+}
+
 // Nemotron-H-8B: C B^T of 8 groups over chunks of 128, 128 heads of 64 with states of 128, and 4
 // taps of 10,240 channels, beside two projections.
 TEST(ModelSpec, FlopsOfStatesAreThoseOfSumsOverChunks) {

@@ -132,7 +132,8 @@ TEST(PipelineLayout, RefusesStringsThatAreNone) {
     EXPECT_THAT(message, HasSubstr("parallel.pipeline_layout = \""));
     return message.substr(message.find("\": ") + 3);
   };
-  EXPECT_EQ(why("Ett|ttmL"), "m (multi-token prediction): no MTP yet");
+  EXPECT_EQ(why("Ett|ttmL"),
+            "m (multi-token prediction): its layers are always with L and have no letter");
   EXPECT_EQ(why("Ett|xtL"),
             "\"x\" is not one of E (embedding), t (layer), L (head and loss), | (next stage)");
   EXPECT_EQ(why("Ett|(ttL"), "\"(\" without \")\"");

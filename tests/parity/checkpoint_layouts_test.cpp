@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <ostream>
 #include <string>
 #include <string_view>
@@ -29,6 +30,8 @@ constexpr std::string_view kWithBiases = "biases";
 constexpr float kBiasStep = 0.125F;
 /// A hybrid, whose tensor ranks have five runs of rows of a matrix.
 constexpr std::string_view kWithStates = "states";
+/// A Llama with multi-token prediction: two pipeline ranks hold the embedding.
+constexpr std::string_view kWithMtp = "mtp";
 
 RunConfig config_of(const std::string& model, const std::vector<std::string>& layout) {
   std::vector<std::string> overrides = {
@@ -48,6 +51,8 @@ RunConfig config_of(const std::string& model, const std::vector<std::string>& la
                      {"model.family=nemotron_h", "model.pattern=mamba,mlp,attention,mamba",
                       "model.mamba_num_heads=4", "model.mamba_head_dim=3", "model.ssm_state_size=5",
                       "model.mamba_n_groups=2"});
+  } else if (model == kWithMtp) {
+    overrides.emplace_back("model.mtp_depth=2");
   } else {
     overrides.push_back("model.family=" + model);
   }
@@ -90,10 +95,10 @@ class Session {
                                  .consumed_samples = steps_done_ * config_.train.global_batch});
     std::vector<double> losses;
     for (int64_t i = 0; i < steps; ++i) {
-      losses.push_back(engine_
-                           .train_step(*loader.next(), config_.optimizer,
-                                       config_.optimizer.learning_rate, ++steps_done_)
-                           .loss);
+      const StepResult result = engine_.train_step(*loader.next(), config_.optimizer,
+                                                   config_.optimizer.learning_rate, ++steps_done_);
+      losses.push_back(result.loss +
+                       std::accumulate(result.mtp_losses.begin(), result.mtp_losses.end(), 0.0));
     }
     return losses;
   }
@@ -264,6 +269,10 @@ std::vector<Case> cases() {
   for (const auto& [before, after] : {std::pair(0, 1), std::pair(1, 0), std::pair(1, 2)}) {
     list.push_back({std::string(kWithStates), all[static_cast<size_t>(before)],
                     all[static_cast<size_t>(after)]});
+  }
+  for (const auto& [before, after] : {std::pair(1, 1), std::pair(1, 2), std::pair(2, 5)}) {
+    list.push_back(
+        {std::string(kWithMtp), all[static_cast<size_t>(before)], all[static_cast<size_t>(after)]});
   }
   // Tied embeddings: two pipeline ranks hold the table.
   for (const size_t i : {1u, 2u, 5u}) {

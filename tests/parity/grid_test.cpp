@@ -281,6 +281,35 @@ INSTANTIATE_TEST_SUITE_P(
                 "memory.recompute=full"}},
         6)));
 
+// The embedding is read once more on the last stage, a second time in the step where its weights
+// are gathered; stages with as many layers as without multi-token prediction take longer.
+INSTANTIATE_TEST_SUITE_P(
+    Mtp, ParityGrid,
+    testing::ValuesIn(thinned<Layout>(
+        {Layout{kMtpModel, "ranks=3 pipeline=3 pipeline_layout=Et|ttt|L train.global_batch=8"},
+         Layout{kMtpModel,
+                "ranks=4 tensor=2 sequence_parallel=true shard=optimizer train.global_batch=8"},
+         Layout{kMtpModel, "ranks=4 shard=parameters memory.recompute=full train.global_batch=8"},
+         Layout{kMtpModel,
+                "ranks=8 pipeline=2 tensor=2 virtual_stages=2 schedule=interleaved "
+                "sequence_parallel=true shard=parameters train.global_batch=8"},
+         Layout{kMtpModel,
+                "ranks=4 pipeline=2 virtual_stages=2 schedule=dualpipe-v shard=gradients"},
+         Layout{kMtpModel, "ranks=4 context=2 tensor=2 train.global_batch=6"},
+         Layout{kTiedMtpModel,
+                "ranks=4 pipeline=2 schedule=zb-h1 shard=gradients train.global_batch=8"},
+         Layout{kTiedMtpModel,
+                "ranks=4 pipeline=2 tensor=2 memory.recompute=norms train.global_batch=8"},
+         Layout{kHybridMtpModel, "ranks=4 shard=parameters train.global_batch=8"},
+         Layout{kHybridMtpModel,
+                "ranks=8 pipeline=2 tensor=2 sequence_parallel=true shard=optimizer "
+                "pipeline_layout=Ettttt|tL memory.recompute=full train.global_batch=8"},
+         Layout{kExpertsMtpModel, "ranks=4 pipeline=2 expert=2 train.global_batch=8"},
+         Layout{kExpertsMtpModel,
+                "ranks=4 tensor=2 sequence_parallel=true expert=2 shard=parameters "
+                "train.global_batch=8"}},
+        12)));
+
 std::vector<Layout> bfloat16_layouts() {
   return {
       {kLlamaModel, "ranks=4 shard=optimizer"},

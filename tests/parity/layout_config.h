@@ -79,6 +79,13 @@ inline constexpr const char* kHybridModel =
     "model.ssm_state_size=5 model.mamba_n_groups=2 model.mamba_chunk_size=5 "
     "model.mamba_dt_min=0.02 model.vocabulary=101";
 
+/// Two depths of multi-token prediction that look the tokens up in the embedding once more.
+inline const std::string kMtpModel = std::string(kLlamaModel) + " model.mtp_depth=2";
+inline const std::string kTiedMtpModel =
+    std::string(kQwenModel) + " model.mtp_depth=1 model.mtp_loss_weight=0.4";
+inline const std::string kHybridMtpModel = std::string(kHybridModel) + " model.mtp_depth=2";
+inline const std::string kExpertsMtpModel = std::string(kExpertsModel) + " model.mtp_depth=1";
+
 /// Layers that differ in what they have and take.
 inline constexpr const char* kPatternModel =
     "model.family=llama model.pattern=attention,mlp*3,attention+mlp,attention*2,mlp "

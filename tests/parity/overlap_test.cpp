@@ -306,6 +306,11 @@ const Layout kHybridLayout = {
     "model.mamba_head_dim=3 model.ssm_state_size=5 model.mamba_n_groups=2 "
     "model.mamba_chunk_size=3 train.dtype=bfloat16"};
 
+/// The embedding is gathered again behind the head, on the last of two stages.
+const Layout kMtpLayout = {
+    "ranks=4 pipeline=2 shard=parameters model.layers=2 model.mtp_depth=1 train.global_batch=4"};
+
+INSTANTIATE_TEST_SUITE_P(Mtp, OverlapParity, testing::Values(kMtpLayout));
 INSTANTIATE_TEST_SUITE_P(Hybrids, OverlapParity, testing::Values(kHybridLayout));
 INSTANTIATE_TEST_SUITE_P(Experts, OverlapParity, testing::ValuesIn(thinned(expert_layouts(), 11)));
 

@@ -91,6 +91,23 @@ TEST(ResolveModel, KeepsWhatIsGiven) {
   EXPECT_TRUE(spec.qkv_bias);
 }
 
+TEST(ResolveModel, MultiTokenPredictionLooksNoFurtherThanTheSequence) {
+  ModelConfig config = small_config();
+  EXPECT_EQ(resolve_model(config, 128, 300).mtp_depth, 0);
+  config.mtp_loss_weight = 0.3;
+  EXPECT_THAT(message_of<ConfigError>([&] { resolve_model(config, 128, 300); }),
+              HasSubstr("model.mtp_loss_weight = 0.3: the model has no multi-token prediction; "
+                        "remove the key, or set model.mtp_depth"));
+  config.mtp_depth = 3;
+  const ModelSpec spec = resolve_model(config, 4, 300);
+  EXPECT_EQ(spec.mtp_depth, 3);
+  EXPECT_EQ(spec.mtp_loss_weight, 0.3);
+  EXPECT_EQ(resolve_model(model_keys(spec), 4, 0), spec);
+  EXPECT_THAT(message_of<ConfigError>([&] { resolve_model(config, 3, 300); }),
+              HasSubstr("model.mtp_depth = 3: must be below train.sequence = 3; set at most "
+                        "model.mtp_depth = 2"));
+}
+
 TEST(ResolveModel, APatternSaysLayersAndTheirNumber) {
   ModelConfig config = small_config();
   const int64_t layers = *config.layers;

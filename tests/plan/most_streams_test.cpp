@@ -35,6 +35,9 @@ TEST(MostStreams, AreMoreWithAPipelineAndCopies) {
   config.model.tied_embeddings = false;
   config.parallel.pipeline = 2;
   EXPECT_EQ(streams_of(config), 6u);
+  config.model.mtp_depth = 1;  // the embedding is on both stages
+  EXPECT_EQ(streams_of(config), 7u);
+  config.model.mtp_depth = 0;
   config.parallel.virtual_stages = 2;
   config.parallel.schedule = "zb-v";
   EXPECT_EQ(streams_of(config), 10u);

@@ -120,7 +120,8 @@ std::string outcome(const UnchangedCase& it) {
 
 std::vector<UnchangedCase> run_files() {
   std::vector<UnchangedCase> list;
-  for (const char* const name : {"data_parallel_cpu", "hybrid_cpu", "quickstart", "tiny_cpu"}) {
+  for (const char* const name :
+       {"data_parallel_cpu", "hybrid_cpu", "mtp_cpu", "quickstart", "tiny_cpu"}) {
     list.push_back({fmt::format("examples/{}.toml", name), "", "h200x8"});
   }
   for (const char* const name : {"gpt2-124m",

@@ -85,6 +85,20 @@ TEST(MetricsFile, OlderRecordsOfExpertsLackTheLossInsideSequences) {
   EXPECT_EQ(metrics.experts[0].z_loss, 2.5);
 }
 
+TEST(MetricsFile, LossesOfMultiTokenPredictionComeBack) {
+  const TempFolder folder;
+  const StepRecord record{.step = 3, .mtp_losses = {0.1, std::numeric_limits<double>::quiet_NaN()}};
+  EXPECT_THAT(metrics_line(record), HasSubstr(",\"mtp_losses\":[0.1,null]}"));
+  write_test_file(folder / "metrics.jsonl",
+                  metrics_line(record) + metrics_line(StepRecord{.step = 4}));
+  const Metrics metrics = read_metrics(folder / "metrics.jsonl");
+  ASSERT_EQ(metrics.steps.size(), 2u);
+  ASSERT_EQ(metrics.steps[0].mtp_losses.size(), 2u);
+  EXPECT_EQ(metrics.steps[0].mtp_losses[0], 0.1);
+  EXPECT_TRUE(std::isnan(metrics.steps[0].mtp_losses[1]));
+  EXPECT_TRUE(metrics.steps[1].mtp_losses.empty());
+}
+
 TEST(MetricsFile, RoomForRowsAndRerunsComeBack) {
   const TempFolder folder;
   ExpertRecord record{.step = 3, .layer = "layers.1"};

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 
 #include "base/errors.h"
@@ -79,6 +80,8 @@ ModelSpec small_nemotron_h() {
 std::vector<ModelSpec> models() {
   ModelSpec untied = small_gpt2();
   untied.tied_embeddings = false;
+  ModelSpec with_mtp = small_deepseek();
+  with_mtp.mtp_depth = 2;
   return {small_llama(false, false),
           small_llama(false, true),
           small_llama(true, true),
@@ -86,7 +89,16 @@ std::vector<ModelSpec> models() {
           untied,
           small_mixtral(),
           small_deepseek(),
+          with_mtp,
           small_nemotron_h()};
+}
+
+std::vector<float> read_values(const HfTensorFolder& files, const std::string& name) {
+  const HfTensorFolder::Place place = files.find(name).value();
+  const std::vector<std::byte> bytes = tensor_bytes(*place.file, *place.entry);
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
 }
 
 class ExportWeights : public testing::Test {
@@ -120,6 +132,32 @@ class ExportWeights : public testing::Test {
 
   TempFolder folder_;
 };
+
+// As one matrix times (normed token, normed hidden state), the order of DeepSeek-V3's files; the
+// shared tables are repeated.
+TEST_F(ExportWeights, ProjectionsOfMultiTokenPredictionAreOneTensor) {
+  ModelSpec model = small_deepseek();
+  model.mtp_depth = 1;
+  save(model);
+  const ParameterLayout layout = make_parameter_layout(model_parameters(model));
+  ModelState state = state_of(layout, model);
+  const auto tokens = elements_of(layout, "mtp.0.embedding_projection.weight", state.weights);
+  const auto hidden = elements_of(layout, "mtp.0.hidden_projection.weight", state.weights);
+  const HfTensorFolder files(folder_ / "out");
+  const auto both = read_values(files, "model.layers.2.eh_proj.weight");
+  ASSERT_EQ(both.size(), 800u);
+  for (size_t i = 0; i < both.size(); ++i) {
+    const size_t row = i / 40;
+    const size_t column = i % 40;
+    ASSERT_EQ(both[i], column < 20 ? tokens[row * 20 + column] : hidden[row * 20 + column - 20]);
+  }
+  EXPECT_EQ(read_values(files, "model.layers.2.shared_head.head.weight"),
+            read_values(files, "lm_head.weight"));
+  EXPECT_EQ(read_values(files, "model.layers.2.embed_tokens.weight"),
+            read_values(files, "model.embed_tokens.weight"));
+  EXPECT_THAT(read_text_file(folder_ / "out/config.json", 1 << 20),
+              HasSubstr("\"num_nextn_predict_layers\": 1"));
+}
 
 TEST_F(ExportWeights, ImportedAgainIsBitwiseTheSame) {
   for (const ModelSpec& model : models()) {

@@ -53,7 +53,7 @@ inline RunConfig small_config() {
 }
 
 struct Outcome {
-  std::vector<double> losses;
+  std::vector<double> losses;  ///< of each step, and those of its depths of multi-token prediction
   std::vector<double> grad_norms;
   ModelState state;
 };
@@ -90,6 +90,7 @@ inline Outcome run(RunConfig config, int64_t steps, EngineOptions options = {},
         engine.train_step(*loader.next(), config.optimizer, config.optimizer.learning_rate, step);
     EXPECT_FALSE(result.skipped);
     outcome.losses.push_back(result.loss);
+    outcome.losses.insert(outcome.losses.end(), result.mtp_losses.begin(), result.mtp_losses.end());
     outcome.grad_norms.push_back(result.grad_norm);
   }
   outcome.state = state_of(engine);

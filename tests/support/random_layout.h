@@ -35,6 +35,7 @@ class RandomLayout {
     draw_train();
     draw_shards();
     draw_memory();
+    draw_mtp();
     return words_;
   }
 
@@ -133,6 +134,13 @@ class RandomLayout {
     set("overlap.mode", any({"off", "auto", "manual"}));
     if (words_.back() == "overlap.mode=manual") {
       set("overlap.overlap_param_gather", true);
+    }
+  }
+
+  /// Positions of gpt2 cannot be looked up again.
+  void draw_mtp() {
+    if (one_in(4) && std::ranges::find(words_, "model.family=gpt2") == words_.end()) {
+      set("model.mtp_depth", 1);
     }
   }
 

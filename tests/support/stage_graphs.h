@@ -17,6 +17,7 @@
 #include "ir/verify.h"
 #include "memory/memory_plan.h"
 #include "model/forward.h"
+#include "model/mtp.h"
 #include "ops/autodiff.h"
 #include "ops/operand_checker.h"
 #include "parallel/expand.h"
@@ -64,8 +65,10 @@ class StageRank {
   StageRank(const StageGraphOptions& options, size_t stage, int rank, Transport& transport)
       : options_(options),
         layout_(make_rank_layout(options.spec, options.mesh(), rank, options.parallel())) {
-    ForwardOptions forward{
-        .microbatch = options.microbatch, .sequence = options.sequence, .dtype = options.dtype};
+    ForwardOptions forward{.microbatch = options.microbatch,
+                           .sequence = options.sequence,
+                           .dtype = options.dtype,
+                           .mtp = true};
     forward.tensor = {.size = options.tensor,
                       .index = rank % options.tensor,
                       .sequence_parallel = options.sequence_parallel};
@@ -186,6 +189,8 @@ class StageGraphs {
   }
 
   const StageGraphOptions& options() const { return options_; }
+  const std::vector<double>& tokens() const { return tokens_; }
+  const std::vector<double>& labels() const { return labels_; }
   const StageGraph& graph(int rank = 0) const { return ranks_[static_cast<size_t>(rank)]->graph(); }
 
   /// The whole parameter's initial value in this test.
@@ -215,7 +220,8 @@ class StageGraphs {
     }
   }
 
-  /// Forward through all stages, then backward. All tensor ranks get the same loss.
+  /// Forward through all stages, then backward. All tensor ranks get the same loss. It includes the
+  /// weighted losses of multi-token prediction.
   double run() {
     const size_t stages = options_.num_stages();
     for (size_t stage = 0; stage < stages; ++stage) {
@@ -230,11 +236,16 @@ class StageGraphs {
     }
     const DType dtype = accumulator_dtype(options_.dtype);
     const auto losses = of_stage(stages - 1);
-    const double loss = losses[0]->read("loss", dtype, 0, 1)[0];
-    for (StageRank* rank : losses) {
-      EXPECT_EQ(rank->read("loss", dtype, 0, 1)[0], loss);
+    double total = 0;
+    for (int64_t depth = 0; depth <= options_.spec.mtp_depth; ++depth) {
+      const std::string name = depth == 0 ? "loss" : mtp_value(depth - 1, "loss");
+      const double loss = losses[0]->read(name, dtype, 0, 1)[0];
+      for (StageRank* rank : losses) {
+        EXPECT_EQ(rank->read(name, dtype, 0, 1)[0], loss);
+      }
+      total += loss;
     }
-    return loss;
+    return total;
   }
 
   /// The gradient of a whole parameter after `run`: shards put together, partial sums added up, and
@@ -321,21 +332,40 @@ class StageGraphs {
   /// One label is ignored.
   void write_batch() {
     TestRandom random(11);
-    std::vector<double> tokens;
-    std::vector<double> labels;
     for (int64_t row = 0; row < options_.rows(); ++row) {
-      tokens.push_back(static_cast<double>(random.below(options_.spec.vocabulary)));
-      labels.push_back(static_cast<double>(random.below(options_.spec.vocabulary)));
+      tokens_.push_back(static_cast<double>(random.below(options_.spec.vocabulary)));
+      labels_.push_back(static_cast<double>(random.below(options_.spec.vocabulary)));
     }
-    labels[1] = -1;
+    labels_[1] = -1;
     for (StageRank* rank : of_stage(0)) {
-      rank->write("tokens", DType::kI32, 0, tokens);
+      rank->write("tokens", DType::kI32, 0, tokens_);
     }
     for (StageRank* rank : of_stage(options_.num_stages() - 1)) {
-      rank->write("labels", DType::kI32, 0, labels);
+      rank->write("labels", DType::kI32, 0, labels_);
       rank->write("loss_scale", accumulator_dtype(options_.dtype), 0,
-                  {1.0 / static_cast<double>(labels.size() - 1)});
+                  {1.0 / static_cast<double>(labels_.size() - 1)});
+      for (int64_t depth = 1; depth <= options_.spec.mtp_depth; ++depth) {
+        write_mtp(*rank, depth);
+      }
     }
+  }
+
+  /// Tokens and labels `depth` places later in their sequence.
+  void write_mtp(StageRank& rank, int64_t depth) {
+    std::vector<double> later_tokens(tokens_.size(), 0.0);
+    std::vector<double> later_labels(labels_.size(), -1.0);
+    double valid = 0;
+    for (size_t row = 0; row < tokens_.size(); ++row) {
+      if (static_cast<int64_t>(row) % options_.sequence + depth < options_.sequence) {
+        later_tokens[row] = tokens_[row + static_cast<size_t>(depth)];
+        later_labels[row] = labels_[row + static_cast<size_t>(depth)];
+        valid += later_labels[row] >= 0 ? 1 : 0;
+      }
+    }
+    rank.write(mtp_value(depth - 1, "tokens"), DType::kI32, 0, later_tokens);
+    rank.write(mtp_value(depth - 1, "labels"), DType::kI32, 0, later_labels);
+    rank.write(mtp_value(depth - 1, "loss_scale"), accumulator_dtype(options_.dtype), 0,
+               {mtp_weight(options_.spec) / std::max(valid, 1.0)});
   }
 
   /// By tensor rank: the local gradient with its partial sums added up; empty if the stage does not
@@ -393,6 +423,8 @@ class StageGraphs {
   StageGraphOptions options_;
   std::vector<std::unique_ptr<Transport>> transports_;
   std::vector<std::unique_ptr<StageRank>> ranks_;
+  std::vector<double> tokens_;
+  std::vector<double> labels_;
 };
 
 }  // namespace braid

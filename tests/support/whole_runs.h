@@ -1,5 +1,6 @@
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -126,9 +127,10 @@ class WholeRuns : public testing::Test {
 inline std::vector<std::string> records_of(const Metrics& metrics) {
   std::vector<std::string> records;
   for (const StepRecord& step : metrics.steps) {
-    records.push_back(fmt::format("step {} loss {} norm {} rate {} samples {} skipped {} nan {}",
-                                  step.step, step.loss, step.grad_norm, step.learning_rate,
-                                  step.consumed_samples, step.skipped_steps, step.nan_steps));
+    records.push_back(
+        fmt::format("step {} loss {} mtp {} norm {} rate {} samples {} skipped {} nan {}",
+                    step.step, step.loss, fmt::join(step.mtp_losses, " "), step.grad_norm,
+                    step.learning_rate, step.consumed_samples, step.skipped_steps, step.nan_steps));
   }
   for (const EvalRecord& evaluation : metrics.evaluations) {
     records.push_back(fmt::format("evaluation {} loss {}", evaluation.step, evaluation.loss));

@@ -44,6 +44,17 @@ TEST(LogLine, IsThatOfMegatron) {
             " number of nan iterations:   0 |");
 }
 
+TEST(LogLine, HasTheMeanLossOfEachDepthOfMultiTokenPrediction) {
+  LogInterval interval(0, 0);
+  StepRecord record = step_record(10, 5);
+  record.mtp_losses = {6, 7.5};
+  interval.add(record);
+  record.mtp_losses = {5, 6.5};
+  interval.add(record);
+  EXPECT_THAT(line_of(interval), HasSubstr(" lm loss: 5.000000E+00 | mtp_1 loss: 5.500000E+00 |"
+                                           " mtp_2 loss: 7.000000E+00 | loss scale: 1.0 |"));
+}
+
 TEST(LogLine, HasTheBusiestExpertIfLoadsWereSet) {
   LogInterval interval(0, 0);
   interval.add(step_record(10, 5.4321));

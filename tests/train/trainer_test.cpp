@@ -94,6 +94,29 @@ TEST_F(Trainer, ResumeIsBitwise) {
   EXPECT_EQ(metrics("whole").evaluations.size(), 4u);  // before the first step, after 5, 10 and 12
 }
 
+// The second token is about as hard to learn as the first; the held-out loss is that of the first.
+TEST_F(Trainer, LogsMultiTokenPredictionAndResumesItBitwise) {
+  const auto with_mtp = [&](const char* name) {
+    RunConfig c = config(name);
+    c.train.steps = 8;
+    c.parallel.pipeline = 2;
+    c.model.mtp_depth = 1;
+    return c;
+  };
+  run(with_mtp("whole"));
+  EXPECT_THAT(output_, ContainsRegex("lm loss: [0-9.E+]* . mtp_1 loss: [0-9.E+]* . loss scale"));
+  EXPECT_TRUE(run(with_mtp("parts"), 5).stopped_early);
+  run(with_mtp("parts"));
+  expect_same_files("parts", "whole", 8, 2);
+  EXPECT_EQ(records_of(metrics("parts")), records_of(metrics("whole")));
+  for (const StepRecord& step : metrics("whole").steps) {
+    ASSERT_EQ(step.mtp_losses.size(), 1u);
+    EXPECT_NE(step.mtp_losses[0], step.loss);
+    EXPECT_NEAR(step.mtp_losses[0], step.loss, 0.3 * step.loss);
+  }
+  EXPECT_THAT(read("whole/report.json"), HasSubstr("\"mtp_losses\":[["));
+}
+
 TEST_F(Trainer, AResumedRunKeepsTheStepThatWasTracedBefore) {
   const auto report = [this] { return nlohmann::json::parse(read("run/report.json")); };
   run(config("run"), 4);  // step 2 was traced

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "plan/model_setup.h"
 #include "plan/run_spec.h"
 #include "plan/simulated_run.h"
@@ -14,9 +16,10 @@ namespace {
 
 /// Cheap layers before expensive ones, on the devices of one node.
 struct PatternRun {
-  explicit PatternRun(const char* pattern) {
+  explicit PatternRun(const char* pattern, int64_t mtp_depth = 0) {
     config.model.layers.reset();
     config.model.pattern = pattern;
+    config.model.mtp_depth = mtp_depth;
     config.model.ffn = 2048;
     config.parallel.pipeline = 4;
     validate(config);
@@ -48,9 +51,24 @@ TEST(LayerPrices, AreThoseOfEachKind) {
   EXPECT_GT(mlp.kept_bytes, 0);
 }
 
+TEST(LayerPrices, CountMultiTokenPredictionWithTheHead) {
+  const Layout layout{.pipeline = 4};
+  const PatternRun plain("attention*6 mlp*2");
+  const PatternRun mtp("attention*6 mlp*2", 1);
+  const LayerPrices without = price_layers(plain.config, plain.spec, 0, layout, *plain.model);
+  const LayerPrices with = price_layers(mtp.config, mtp.spec, 0, layout, *mtp.model);
+  const PartPrice& layer = without.kinds[1];  // the last one
+  EXPECT_EQ(with.kinds[1].parameters, layer.parameters);
+  EXPECT_EQ(with.ends.parameters,
+            without.ends.parameters + layer.parameters + 2 * 256 * 256 + 3 * 256);
+  EXPECT_GT(with.ends.backward_ns, without.ends.backward_ns + layer.backward_ns);
+}
+
 TEST(LayoutEstimator, AddsUpTheKindsOfAStage) {
-  for (const char* const pattern : {"attention+mlp*8", "attention*8 attention+mlp*4 mlp*4"}) {
-    const PatternRun run(pattern);
+  for (const auto& [pattern, mtp_depth] :
+       {std::pair("attention+mlp*8", 0), std::pair("attention*8 attention+mlp*4 mlp*4", 0),
+        std::pair("attention*4 mlp*4", 1)}) {
+    const PatternRun run(pattern, mtp_depth);
     const Layout layout{.pipeline = 4};
     const LayerPrices prices = price_layers(run.config, run.spec, 0, layout, *run.model);
     const LayoutEstimator estimator(run.config, run.spec, *run.model);

@@ -103,11 +103,12 @@ function with_mean(name, color, x, y) {
 function make_loss(data) {
   const {steps, evaluations, unigram_entropy} = data;
   if (steps.step.length + evaluations.step.length === 0) return [card('Loss', [], note('No step was recorded.')), null];
-  const series = [...with_mean('training', 'train', steps.step, steps.loss),
+  const mtp = (steps.mtp_losses ?? []).map((losses, i) => [`training, MTP depth ${i + 1}`, 'speed', steps.step, losses]);
+  const series = [...with_mean('training', 'train', steps.step, steps.loss), ...mtp.flatMap((each) => with_mean(...each)),
     {name: 'held-out', color: 'held-out', x: evaluations.step, y: evaluations.loss, width: 2, dots: true}];
   const levels = unigram_entropy === null ? [] : [{name: 'unigram entropy', color: 'entropy', y: unigram_entropy}];
   const chart = new LineChart({series, levels, label: 'Training and held-out loss over the steps', format: (value) => format_number(value)});
-  const names = legend([['training', 'var(--train)', 'line'], ['held-out', 'var(--held-out)', 'line']]);
+  const names = legend([['training', 'var(--train)', 'line'], ['held-out', 'var(--held-out)', 'line'], ...(mtp.length > 0 ? [['multi-token prediction', 'var(--speed)', 'line']] : [])]);
   return [card('Loss (nats per token)', [names, spacer(), scale_switch(chart)], chart.canvas), chart];
 }
 
