@@ -1,5 +1,6 @@
 #include "ops/adapter.h"
 
+#include <algorithm>
 #include <array>
 
 #include "ops/attributes.h"
@@ -14,13 +15,20 @@ bool are_in_row(int64_t begin, int64_t step, int64_t size, int64_t width) {
   return begin >= 0 && step > 0 && size > 0 && begin + (size - 1) * step < width;
 }
 
+/// The z are between base and y, the first operand that is written.
+size_t num_adapters(const OpSpec& spec) {
+  size_t end = spec.operands.empty() ? 0 : spec.operands.size() - 1;
+  for (size_t i = end + 1; i-- > 0;) {
+    end = writes(spec.operands[i].access) ? i : end;
+  }
+  return std::clamp<size_t>(end, 2, kMostAdapters + 1) - 1;
+}
+
 void check_add_adapters(const OpSpec& spec) {
   const auto a = attributes_of<AddAdaptersAttributes>(spec);
   OperandChecker operands(spec);
   const OperandSpec& base = operands.next_floating("base", Access::kRead, 2);
-  operands.require(spec.operands.size() >= 3 && spec.operands.size() <= 2 + kMostAdapters,
-                   "there must be one to three z");
-  for (size_t i = 0; i + 2 < spec.operands.size(); ++i) {
+  for (size_t i = 0; i < num_adapters(spec); ++i) {
     const OperandSpec& z = operands.next_floating("z", Access::kRead, 2);
     operands.require(z.dtype == base.dtype && z.shape[0] == base.shape[0],
                      "z must be of base's dtype and rows");
@@ -45,7 +53,8 @@ void check_adapter_grad(const OpSpec& spec) {
 
 /// Reads as many columns of dy as dz has.
 OpCost adapter_grad_cost(const OpSpec& spec) {
-  OpCost cost = elementwise_cost<1>(spec);
+  OpCost cost = elementwise_cost<0>(spec);
+  cost.flops = elems(spec, 1);
   cost.bytes_read = cost.bytes_written;
   return cost;
 }

@@ -27,23 +27,32 @@ BackwardBuilder::BackwardBuilder(StageGraph& graph)
   find_trained();
 }
 
-/// Activations that no node writes come from another stage, which may have trained weights.
+/// Without frozen weights, everything counts as trained; and so does what comes from another stage,
+/// which may have trained weights.
 void BackwardBuilder::find_trained() {
+  if (std::ranges::none_of(graph_.values, &Value::frozen)) {
+    is_trained_.assign(graph_.values.size(), true);
+    return;
+  }
   for (size_t i = 0; i < graph_.values.size(); ++i) {
     const Value& value = graph_.values[i];
     is_trained_[i] =
         value.kind == ValueKind::kActivation || (value.kind == ValueKind::kParam && !value.frozen);
   }
-  const auto set_results = [&](const Node& node, bool trained) {
+  for (const Node& node : graph_.forward) {
+    bool reads_nothing = true;
+    bool trained = false;
     for (size_t i = 0; i < node.operands.size(); ++i) {
-      if (writes(node.spec.operands[i].access)) {
-        is_trained_[node.operands[i].index()] = trained;
+      if (reads(node.spec.operands[i].access)) {
+        reads_nothing = false;
+        trained = trained || is_trained_[node.operands[i].index()];
       }
     }
-  };
-  for (const Node& node : graph_.forward) {
-    set_results(node, false);
-    set_results(node, leads_to_trained(node));
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      if (writes(node.spec.operands[i].access)) {
+        is_trained_[node.operands[i].index()] = trained || reads_nothing;
+      }
+    }
   }
 }
 
@@ -152,13 +161,13 @@ void BackwardBuilder::add_node(const Node& forward_node, std::string op,
                                std::vector<Attribute> attributes, std::span<const Operand> operands,
                                Phase phase) {
   std::vector<Operand> used(operands.begin(), operands.end());
-  const auto is_needed = [&](const Operand& operand) {
-    return writes(operand.access) && !is_unread(operand);
-  };
-  if (std::ranges::none_of(used, is_needed)) {
-    return;
-  }
   if (std::ranges::any_of(used, [&](const Operand& operand) { return is_unread(operand); })) {
+    const auto is_read = [&](const Operand& operand) {
+      return writes(operand.access) && !is_unread(operand);
+    };
+    if (std::ranges::none_of(used, is_read)) {
+      return;
+    }
     overwrite_unread(used, attributes);
   }
   Node node = make_node(graph_, std::move(op), std::move(attributes), used);

@@ -78,5 +78,28 @@ TEST_F(LoraRuns, NameWhatIsWrongWithTheBase) {
   EXPECT_THAT(error_of(train({"lora.alpha=8"}), 2), HasSubstr("set lora.rank"));
 }
 
+// The model sees the questions, but is not trained to write them.
+TEST_F(LoraRuns, LearnTheAnswersOfAChat) {
+  std::string lines;
+  for (int i = 0; i < 60; ++i) {
+    lines += R"({"prompt": "What does the cat see? ", "completion": "A fish."})"
+             "\n";
+  }
+  write("chat.jsonl", lines);
+  EXPECT_THAT(output_of({"tokenize", "--input", "chat.jsonl", "--output", "chat", "--tokenizer",
+                         "bytes", "--chat", "plain"}),
+              HasSubstr("wrote chat.mask.bin and .idx: 480 tokens of answers, which have a loss"));
+  const auto log = [&](const Words& data) {
+    Words settings{"logging.run_folder=none", "train.steps=1"};
+    settings.insert(settings.end(), data.begin(), data.end());
+    return output_of(tune(settings));
+  };
+  EXPECT_THAT(log({"data.train=chat"}), HasSubstr("chat: the loss is that of answers only"));
+  EXPECT_THAT(error_of({"tokenize", "--input", "chat.jsonl", "--output", "chat", "--tokenizer",
+                        "bytes", "--json-key", "prompt", "--overwrite"},
+                       2),
+              HasSubstr("'chat.mask.idx' exists and would be its mask"));
+}
+
 }  // namespace
 }  // namespace braid

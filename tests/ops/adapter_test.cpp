@@ -26,6 +26,9 @@ TEST(AdapterCheck, RefusesColumnsOutsideOfTheRow) {
   check_spec(backward_spec());
   expect_refused(with_operand(forward_spec(), 2, read(kBF16, {4, 4})),
                  "the columns of z must lie in a row of base");
+  OpSpec four = forward_spec();
+  four.operands.insert(four.operands.begin() + 1, {read(kBF16, {4, 1}), read(kBF16, {4, 1})});
+  expect_refused(four, "operand y");
   expect_refused(with_operand(forward_spec(), 1, read(kBF16, {3, 3})),
                  "z must be of base's dtype and rows");
   expect_refused(with_operand(backward_spec(), 1, write(kBF16, {4, 5})),

@@ -703,7 +703,8 @@ class DeclaredForms {
     add({{"adapter_grad",
           to_attributes(AdapterGradAttributes{.scale = 2.0}),
           {rows, write(data_, {kRows, kWidth})}},
-         {"dy", "dz"}});
+         {"dy", "dz"},
+         {{0, 1}}});
     add({{"cast", {}, {read(data_, shape), write(other, shape)}}, {"x", "y"}});
     add({{"cast", {}, {read(other, shape), write(data_, shape)}}, {"x", "y"}});
     add({{"accumulate", {}, {read(data_, shape), read_write(wide_, shape)}}, {"x", "y"}});

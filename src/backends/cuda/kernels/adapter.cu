@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kThreads) adapter_grad_kernel(AdapterGradArgs<
 }  // namespace
 
 CudaKernel make_cuda_add_adapters(const OpSpec& spec, CudaContext& /*context*/) {
-  return dispatch_cuda_dtype(spec, 0, [=]<class T>() -> CudaKernel {
+  return dispatch_cuda_dtype(spec, 0, [&]<class T>() -> CudaKernel {
     const auto a = attributes_of<AddAdaptersAttributes>(spec);
     const size_t num_adapters = spec.operands.size() - 2;
     AddAdaptersArgs<T> shape{.elems = spec.operands[0].shape.num_elems(),
