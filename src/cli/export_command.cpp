@@ -6,14 +6,16 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
-#include "cli/checkpoint_path.h"
+#include "checkpoint/checkpoint_path.h"
 #include "cli/commands.h"
 #include "cli/validators.h"
 #include "config/load.h"
 #include "data/tokenizer.h"
 #include "hugging_face/companions.h"
 #include "hugging_face/tensor_names.h"
+#include "state/adapted_state.h"
 #include "state/checkpointing.h"
+#include "state/export_adapters.h"
 #include "state/export_weights.h"
 
 namespace braid {
@@ -25,6 +27,7 @@ struct ExportArguments {
   std::string dtype = "f32";
   std::string max_shard_size = "5GB";
   bool fused_experts = false;
+  bool adapters = false;
 };
 
 /// Programs that read the model need its maximum number of positions: its own value, else that of
@@ -78,6 +81,36 @@ std::string mtp_line(const ModelSpec& model) {
                            hf_class(model).architecture);
 }
 
+/// A model of a checkpoint.
+struct ExportedModel {
+  const StateSource& state;
+  const ParameterLayout& layout;
+  const ModelSpec& model;
+};
+
+/// The base with the adapters added to its weights.
+ExportSummary export_merged(const ExportedModel& it, const RunConfig& config,
+                            const std::string& folder, const ExportOptions& options) {
+  const BaseWeights base(config.lora.base, it.model, static_cast<uint64_t>(config.train.seed));
+  const AdaptedState adapted(base, it.state, it.layout);
+  const ModelSpec merged = base_model(it.model);
+  const ParameterLayout layout = make_parameter_layout(model_parameters(merged));
+  return export_weights(MergedWeights(adapted, it.layout, it.model, layout), layout, merged, folder,
+                        options);
+}
+
+void export_only_adapters(const ExportArguments& arguments, const ExportedModel& it,
+                          const RunConfig& config, const Console& console) {
+  if (!it.model.lora.is_on()) {
+    throw_config_error("--adapters: the run of {} has none; leave the option out", arguments.path);
+  }
+  const ExportSummary summary = export_adapters(it.state, it.layout, it.model, config.lora.base,
+                                                arguments.folder, *parse_dtype(arguments.dtype));
+  console.print(fmt::format("{}\nwrote {}: adapter_config.json, {} tensors of {}, {}\n",
+                            describe_model(it.model), arguments.folder, summary.num_tensors,
+                            arguments.dtype, format_bytes(summary.size_bytes)));
+}
+
 void export_model(const ExportArguments& arguments, const Console& console) {
   const LoadedCheckpoint checkpoint(find_checkpoint(arguments.path), is_weight);
   const RunConfig config =
@@ -86,12 +119,18 @@ void export_model(const ExportArguments& arguments, const Console& console) {
   const HfCompanions companions = companions_of(config, checkpointed.vocabulary);
   const ModelSpec model = positioned(checkpointed, config, companions);
   const ParameterLayout layout = make_parameter_layout(model_parameters(model));
+  const CheckpointedState state(checkpoint, layout, model);
+  if (arguments.adapters) {
+    return export_only_adapters(arguments, {state, layout, model}, config, console);
+  }
+  const ExportOptions options{
+      .dtype = *parse_dtype(arguments.dtype),
+      .max_shard_bytes = *parse_byte_size(arguments.max_shard_size),
+      .experts = arguments.fused_experts ? HfExperts::kFused : HfExperts::kSeparate,
+      .companions = companions};
   const ExportSummary summary =
-      export_weights(CheckpointedState(checkpoint, layout, model), layout, model, arguments.folder,
-                     {.dtype = *parse_dtype(arguments.dtype),
-                      .max_shard_bytes = *parse_byte_size(arguments.max_shard_size),
-                      .experts = arguments.fused_experts ? HfExperts::kFused : HfExperts::kSeparate,
-                      .companions = companions});
+      model.lora.is_on() ? export_merged({state, layout, model}, config, arguments.folder, options)
+                         : export_weights(state, layout, model, arguments.folder, options);
   console.print(fmt::format("{}\nwrote {}: config.json, {} tensors of {} in {} file{}, {}\n",
                             describe_model(model), arguments.folder, summary.num_tensors,
                             arguments.dtype, summary.num_files, summary.num_files == 1 ? "" : "s",
@@ -125,6 +164,9 @@ void add_export_command(CLI::App& app, const Console& console) {
   command->add_flag("--fused-experts", arguments->fused_experts,
                     "Write the experts of a layer as two tensors, gate_up_proj and down_proj, as "
                     "transformers 5 has them in memory, instead of three for each expert");
+  command->add_flag("--adapters", arguments->adapters,
+                    "Of a run with [lora], write the adapters alone in peft's format, instead of "
+                    "the model with the adapters added to its weights");
   command->footer(
       "Names and layouts are those of LlamaForCausalLM, Qwen2ForCausalLM (biases on qkv) "
       "and\nGPT2LMHeadModel; docs/checkpoints.md lists them. The files of the "

@@ -1,7 +1,9 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/status_line.h"
 #include "cli/validators.h"
+#include "data/indexed_dataset.h"
 #include "data/input_paths.h"
 #include "data/tokenize.h"
 #include "data/tokenizer.h"
@@ -32,6 +35,7 @@ struct TokenizeArguments {
   bool no_eod = false;
   bool replace_invalid = false;
   bool overwrite = false;
+  std::string chat;
 };
 
 /// Throws ConfigError if OUTPUT with one of these suffixes exists and must not be overwritten.
@@ -76,6 +80,12 @@ void train_tokenizer(const TokenizeArguments& arguments, const Console& console)
                             describe_inputs(options.inputs)));
 }
 
+std::optional<ChatTemplate> chat_template(const TokenizeArguments& arguments) {
+  const auto* const found =
+      std::ranges::find(kChatTemplates, arguments.chat, &NamedChatTemplate::name);
+  return found == kChatTemplates.end() ? std::nullopt : std::optional(found->value);
+}
+
 void show_progress(StatusLine& line, const TokenizeProgress& now) {
   if (!line.is_due()) {
     return;
@@ -91,6 +101,13 @@ void show_progress(StatusLine& line, const TokenizeProgress& now) {
 
 void tokenize(const TokenizeArguments& arguments, const Console& console) {
   check_output(arguments, {".bin", ".idx"});
+  if (!arguments.chat.empty()) {
+    check_output(arguments, {".mask.bin", ".mask.idx"});
+  } else if (is_dataset(mask_prefix(arguments.output))) {
+    throw_config_error(
+        "--output {}: '{}.idx' exists and would be its mask; give another prefix, or remove it",
+        arguments.output, mask_prefix(arguments.output));
+  }
   const auto tokenizer = load_tokenizer(arguments.tokenizer);
   StatusLine line(console);
   const TokenizeStatistics statistics = tokenize_files(
@@ -99,6 +116,7 @@ void tokenize(const TokenizeArguments& arguments, const Console& console) {
                    .append_eod = !arguments.no_eod,
                    .threads = arguments.threads,
                    .documents = document_options(arguments),
+                   .chat = chat_template(arguments),
                    .progress = [&](const TokenizeProgress& now) { show_progress(line, now); }});
   line.erase();
   console.print(fmt::format(
@@ -106,6 +124,11 @@ void tokenize(const TokenizeArguments& arguments, const Console& console) {
       arguments.output, format_count(statistics.documents), format_count(statistics.tokens),
       static_cast<double>(statistics.text_bytes) / static_cast<double>(statistics.tokens),
       format_count(line.rate(statistics.tokens))));
+  if (!arguments.chat.empty()) {
+    console.print(fmt::format("wrote {}.bin and .idx: {} tokens of answers, which have a loss\n",
+                              mask_prefix(arguments.output),
+                              format_count(statistics.answer_tokens)));
+  }
 }
 
 }  // namespace
@@ -147,6 +170,12 @@ void add_tokenize_command(CLI::App& app, const Console& console) {
       ->add_option("--marker", arguments->marker,
                    "The line that ends a document with --document-break marker")
       ->capture_default_str();
+  command
+      ->add_option("--chat", arguments->chat,
+                   "The input is JSONL of conversations ({\"messages\": [...]}, or "
+                   "{\"prompt\": ..., \"completion\": ...}), which become text by this template; "
+                   "only answers have a loss")
+      ->check(CLI::IsMember({"plain", "chatml", "llama3"}));
   command->add_option("--json-key", arguments->json_key, "JSONL: the member that holds the text")
       ->capture_default_str();
   command

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "cli/checkpoint_path.h"
+#include "checkpoint/checkpoint_path.h"
 #include "config/choices.h"
 #include "config/load.h"
 #include "hugging_face/model_config.h"
@@ -86,6 +86,12 @@ void TrainedModel::open_checkpoint() {
   model_ = checkpointed_model(*checkpoint_, config_);
   layout_ = make_parameter_layout(model_parameters(model_));
   weights_ = std::make_unique<CheckpointedState>(*checkpoint_, layout_, model_);
+  if (model_.lora.is_on()) {
+    adapters_ = std::move(weights_);
+    base_ = std::make_unique<BaseWeights>(config_.lora.base, model_,
+                                          static_cast<uint64_t>(config_.train.seed));
+    weights_ = std::make_unique<AdaptedState>(*base_, *adapters_, layout_);
+  }
 }
 
 void TrainedModel::open_hugging_face() {

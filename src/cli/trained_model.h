@@ -10,6 +10,7 @@
 #include "hugging_face/tensor_folder.h"
 #include "model/model_spec.h"
 #include "parallel/parameter_layout.h"
+#include "state/adapted_state.h"
 #include "state/state_source.h"
 
 namespace braid {
@@ -40,6 +41,8 @@ class TrainedModel {
   RunConfig config_;
   ModelSpec model_;
   ParameterLayout layout_;
+  std::unique_ptr<BaseWeights> base_;      // of a checkpoint of adapters,
+  std::unique_ptr<StateSource> adapters_;  // and these
   std::unique_ptr<StateSource> weights_;
   std::unique_ptr<Tokenizer> tokenizer_;
 };

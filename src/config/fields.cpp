@@ -53,6 +53,9 @@ constexpr std::array kSections = {
             OnResume::kAllowed},
     Section{"parallel", "How the ranks share the work.", OnResume::kAllowed},
     Section{"moe", "How routers of experts are trained.", OnResume::kAllowed},
+    Section{"lora",
+            "Fine-tuning by low-rank adapters; all other weights stay as they are. "
+            "docs/finetune.md."},
     Section{"memory", "Which activations to keep for the backward, and where.", OnResume::kAllowed},
     Section{"overlap", "How to hide communication under compute.", OnResume::kAllowed},
     Section{"data", "What the model reads."},
@@ -187,6 +190,11 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(moe, watch_counts), kStepsOrZero, "Steps between those of these records that have the rows of each expert, too; the first and the last step have them. 0 = none. Without them the report has no picture of the loads."},
     Field{BRAID_KEY(moe, force_balance), kAny, "Routers choose experts in turn instead of by their scores, so that all have equal loads: to measure speed without the effect of unequal ones. Such a run learns nothing useful from its routers."},
     Field{BRAID_KEY(moe, bias_update_rate), {.minimum = 0, .maximum = 1}, "With model.router_bias: by how much a step raises the bias of each expert that had fewer tokens than the mean of the global batch, and lowers that of each that had more; 0 = biases stay as they are."},
+
+    Field{BRAID_KEY(lora, rank), {.minimum = 0, .maximum = 4096}, "Columns of B and rows of A, in y = x W^T + (alpha / rank) (x A^T) B^T. 0 = there are no adapters, and all weights are trained."},
+    Field{BRAID_KEY(lora, alpha), {.minimum = 1e-6, .maximum = 1e6}, "The adapter's result is scaled by alpha / rank."},
+    Field{BRAID_KEY(lora, targets), kAny, "Matrices that have adapters: q, k, v and proj of attention, gate, up and fc2 of an MLP (fc1 and fc2 without gates), with * and ? for any characters. [] = all of them."},
+    Field{BRAID_KEY(lora, base), kAny, "The model to fine-tune: a Hugging Face folder, a run folder or a checkpoint. Section [model] must describe the same model; `braid import` prints it. \"initial\" = the fresh weights of train.seed, to try a setting out."},
 
     Field{BRAID_KEY(memory, recompute), one_of(kChoiceNames<RecomputeChoice>), "Activations that the backward recomputes instead of keeping: those of norms and activation functions (norms), those of attention and of Mamba layers too (attention), or all of a layer but one (full). \"auto\" chooses the policy that fits the memory and repeats the least work. The losses stay the same bit for bit (docs/passes.md)."},
     Field{BRAID_KEY(memory, recompute_layers), {.minimum = 0, .maximum = 4096}, "Recompute in this many layers, counted from the first; 0 = in all."},

@@ -149,6 +149,15 @@ struct MoeConfig {
   friend bool operator==(const MoeConfig&, const MoeConfig&) = default;
 };
 
+struct LoraConfig {
+  int64_t rank = 0;
+  double alpha = 16.0;
+  std::vector<std::string> targets;
+  std::string base;
+
+  friend bool operator==(const LoraConfig&, const LoraConfig&) = default;
+};
+
 struct MemoryConfig {
   std::string recompute = "none";
   int64_t recompute_layers = 0;
@@ -274,6 +283,7 @@ struct RunConfig {
   OptimizerConfig optimizer;
   ParallelConfig parallel;
   MoeConfig moe;
+  LoraConfig lora;
   MemoryConfig memory;
   OverlapConfig overlap;
   DataConfig data;

@@ -65,6 +65,21 @@ void check_options(const GptDatasetOptions& options) {
   }
 }
 
+/// Throws DataError unless the mask has the same sequences.
+void check_mask(const IndexedDataset& dataset, const IndexedDataset& mask) {
+  const int64_t count = dataset.index().num_sequences();
+  bool same = mask.index().num_sequences() == count;
+  for (int64_t i = 0; same && i < count; ++i) {
+    same = mask.index().length(i) == dataset.index().length(i);
+  }
+  if (!same) {
+    throw_data_error(
+        "'{}' has other sequences than '{}', whose mask it is by its name; make both with one "
+        "`braid tokenize --chat`",
+        mask.prefix(), dataset.prefix());
+  }
+}
+
 }  // namespace
 
 DatasetSplit split_sequences(std::string_view weights, int64_t num_sequences,
@@ -91,6 +106,7 @@ DatasetSplit split_sequences(std::string_view weights, int64_t num_sequences,
 GptDataset::GptDataset(const IndexedDataset& dataset, SequenceRange range,
                        const GptDatasetOptions& options)
     : dataset_(dataset),
+      mask_(options.mask),
       range_(range),
       sequence_tokens_(options.sequence_tokens),
       vocabulary_size_(options.vocabulary_size) {
@@ -98,6 +114,9 @@ GptDataset::GptDataset(const IndexedDataset& dataset, SequenceRange range,
       range.begin >= 0 && range.begin <= range.end && range.end <= dataset.index().num_sequences(),
       "range [{}, {}) of {} sequences", range.begin, range.end, dataset.index().num_sequences());
   check_options(options);
+  if (mask_ != nullptr) {
+    check_mask(dataset, *mask_);
+  }
   if (range.size() == 0) {
     throw_config_error(
         "the {} part of '{}' is empty: data.split gives it none of the {} documents; give more "
@@ -133,27 +152,38 @@ void GptDataset::read(int64_t sample, std::span<int32_t> tokens, std::span<int32
   check(sample >= 0 && sample < num_samples_, "sample {} of {}", sample, num_samples_);
   check(tokens.size() == count && labels.size() == count, "sample of {} tokens into {} and {}",
         count, tokens.size(), labels.size());
-  SamplePosition at = order_.sample_index[order_.shuffle_index[static_cast<size_t>(sample)]];
+  const SamplePosition begin =
+      order_.sample_index[order_.shuffle_index[static_cast<size_t>(sample)]];
   // Tokens 0 to T-1 go to `tokens`; labels are tokens 1 to T: a copy of all but the first, and one
   // more.
-  const auto read_into = [&](std::span<int32_t> out) {
-    while (!out.empty()) {
-      const int64_t sequence =
-          range_.begin + order_.document_index[static_cast<size_t>(at.position)];
-      const int64_t available = dataset_.index().length(sequence) - at.offset_tokens;
-      const size_t part = std::min(out.size(), static_cast<size_t>(available));
-      dataset_.read(sequence, at.offset_tokens, out.first(part), vocabulary_size_);
-      out = out.subspan(part);
-      at.offset_tokens += static_cast<int64_t>(part);
-      if (part == static_cast<size_t>(available)) {
-        ++at.position;
-        at.offset_tokens = 0;
-      }
-    }
-  };
-  read_into(tokens);
+  SamplePosition at = begin;
+  read_from(dataset_, at, vocabulary_size_, tokens);
   std::copy(tokens.begin() + 1, tokens.end(), labels.begin());
-  read_into(labels.last(1));
+  read_from(dataset_, at, vocabulary_size_, labels.last(1));
+  if (mask_ != nullptr) {
+    at = begin;
+    std::vector<int32_t> mask(count + 1);
+    read_from(*mask_, at, 2, mask);
+    for (size_t i = 0; i < count; ++i) {
+      labels[i] = mask[i + 1] == 0 ? -1 : labels[i];
+    }
+  }
+}
+
+void GptDataset::read_from(const IndexedDataset& dataset, SamplePosition& at, int64_t end,
+                           std::span<int32_t> out) const {
+  while (!out.empty()) {
+    const int64_t sequence = range_.begin + order_.document_index[static_cast<size_t>(at.position)];
+    const int64_t available = dataset.index().length(sequence) - at.offset_tokens;
+    const size_t part = std::min(out.size(), static_cast<size_t>(available));
+    dataset.read(sequence, at.offset_tokens, out.first(part), end);
+    out = out.subspan(part);
+    at.offset_tokens += static_cast<int64_t>(part);
+    if (part == static_cast<size_t>(available)) {
+      ++at.position;
+      at.offset_tokens = 0;
+    }
+  }
 }
 
 }  // namespace braid

@@ -38,13 +38,17 @@ struct GptDatasetOptions {
   int64_t num_samples = 0;        ///< at least this many; epochs repeat as needed. 0: one epoch
   uint64_t seed = 0;
   int64_t vocabulary_size = 0;  ///< tokens at or above it are an error when read; 0: unchecked
+  /// Given: a dataset of the same sequences, with 0 for tokens that are no labels. It must outlive
+  /// the GptDataset.
+  const IndexedDataset* mask = nullptr;
 };
 
 /// Samples of T tokens from a range of sequences, in the order of `build_sample_order`.
 class GptDataset final : public SampleSource {
  public:
   /// `dataset` must outlive this. Throws ConfigError if T or the number of samples is out of range,
-  /// DataError if the range has no sequence or too few tokens for one sample.
+  /// DataError if the range has no sequence, too few tokens for one sample, or the mask other
+  /// sequences.
   GptDataset(const IndexedDataset& dataset, SequenceRange range, const GptDatasetOptions& options);
 
   int64_t sequence_tokens() const override { return sequence_tokens_; }
@@ -56,12 +60,17 @@ class GptDataset final : public SampleSource {
   std::string order() const;
   /// Tokens of the range, counted once.
   int64_t tokens_per_epoch() const { return tokens_per_epoch_; }
-  /// `labels` are `tokens` shifted by one: labels[i] follows tokens[i]. Throws DataError as
-  /// IndexedDataset::read.
+  /// `labels` are `tokens` shifted by one: labels[i] follows tokens[i], and is -1 if the mask is 0.
+  /// Throws DataError as IndexedDataset::read.
   void read(int64_t sample, std::span<int32_t> tokens, std::span<int32_t> labels) const override;
 
  private:
+  /// Fills `out` with elements of the sequences from `at` on, and moves `at` behind them.
+  void read_from(const IndexedDataset& dataset, SamplePosition& at, int64_t end,
+                 std::span<int32_t> out) const;
+
   const IndexedDataset& dataset_;
+  const IndexedDataset* mask_;
   SequenceRange range_;
   int64_t sequence_tokens_;
   int64_t vocabulary_size_;

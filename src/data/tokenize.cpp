@@ -5,6 +5,7 @@
 #include <exception>
 #include <future>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct PendingDocument {
   int64_t line = 0;
   int64_t end_bytes = 0;  // of all inputs
   std::vector<int32_t> tokens;
+  std::vector<int32_t> mask;  // of conversations: 1 for tokens of answers
   int64_t text_bytes = 0;
   std::exception_ptr error;
 };
@@ -63,6 +65,11 @@ class EncodingBatch {
   }
 
   void encode(PendingDocument& document) const {
+    if (options_.chat) {
+      encode_chat(document, *options_.chat);
+      document.raw = {};
+      return;
+    }
     if (is_json_lines(*document.path)) {
       document.raw =
           text_of_json(document.raw, document.line, *document.path, options_.documents.json_key);
@@ -78,6 +85,22 @@ class EncodingBatch {
       document.tokens = document_tokens(tokenizer_, document.tokens, options_.append_eod);
     }
     document.raw = {};
+  }
+
+  /// The pieces are encoded one by one, as in a prompt that the model shall go on from.
+  void encode_chat(PendingDocument& document, ChatTemplate chat) const {
+    std::vector<int32_t> tokens;
+    std::vector<int32_t> mask;
+    for (const ChatPiece& piece : chat_of_json(document.raw, document.line, *document.path, chat)) {
+      const std::vector<int32_t> encoded = tokenizer_.encode(piece.text);
+      tokens.insert(tokens.end(), encoded.begin(), encoded.end());
+      mask.resize(tokens.size(), piece.is_answer ? 1 : 0);
+      document.text_bytes += static_cast<int64_t>(piece.text.size());
+    }
+    document.tokens = document_tokens(tokenizer_, tokens, options_.append_eod);
+    document.mask.assign(tokenizer_.frame().before.size(), 0);
+    document.mask.insert(document.mask.end(), mask.begin(), mask.end());
+    document.mask.resize(document.tokens.size(), chat == ChatTemplate::kPlain ? 1 : 0);
   }
 
   const Tokenizer& tokenizer_;
@@ -96,6 +119,9 @@ class BatchTokenizer {
         writer_(options.output_prefix, token_type_for_vocabulary(tokenizer.vocabulary_size())),
         batch_limit_bytes_(std::max(kLeastBatchBytes, kBatchBytesPerThread * options.threads)) {
     statistics_.file_bytes = total_bytes(options.inputs);
+    if (options.chat) {
+      mask_writer_.emplace(mask_prefix(options.output_prefix), token_type_for_vocabulary(2));
+    }
   }
 
   void add_file(const std::string& path) {
@@ -114,6 +140,9 @@ class BatchTokenizer {
       throw_data_error("{} gives no tokens: all its documents are empty",
                        options_.inputs.size() == 1 ? "'" + options_.inputs.front() + "'"
                                                    : describe_inputs(options_.inputs));
+    }
+    if (mask_writer_) {
+      mask_writer_->commit();
     }
     writer_.commit();
     return statistics_;
@@ -157,6 +186,11 @@ class BatchTokenizer {
     } else {
       writer_.add_sequence(document.tokens);
       writer_.end_document();
+      if (mask_writer_) {
+        mask_writer_->add_sequence(document.mask);
+        mask_writer_->end_document();
+        statistics_.answer_tokens += std::ranges::count(document.mask, 1);
+      }
       ++statistics_.documents;
       statistics_.tokens = writer_.num_tokens();
     }
@@ -168,6 +202,7 @@ class BatchTokenizer {
   const Tokenizer& tokenizer_;
   const TokenizeOptions& options_;
   IndexedDatasetWriter writer_;
+  std::optional<IndexedDatasetWriter> mask_writer_;
   int64_t batch_limit_bytes_;
   TokenizeStatistics statistics_;
   int64_t earlier_bytes_ = 0;  // of files before the one that is read
@@ -177,6 +212,10 @@ class BatchTokenizer {
 };
 
 }  // namespace
+
+std::string mask_prefix(const std::string& prefix) {
+  return prefix + ".mask";
+}
 
 std::vector<int32_t> document_tokens(const Tokenizer& tokenizer, std::span<const int32_t> tokens,
                                      bool append_eod) {
@@ -198,6 +237,11 @@ TokenizeStatistics tokenize_files(const Tokenizer& tokenizer, const TokenizeOpti
   }
   if (options.threads < 1 || options.threads > 1024) {
     throw_config_error("cannot tokenize with {} threads: give 1 to 1024", options.threads);
+  }
+  for (const std::string& path : options.inputs) {
+    if (options.chat && !is_json_lines(path)) {
+      throw_config_error("'{}' has no conversations: --chat needs JSONL (*.jsonl or *.json)", path);
+    }
   }
   BatchTokenizer batches(tokenizer, options);
   for (const std::string& path : options.inputs) {

@@ -136,8 +136,9 @@ std::vector<std::vector<size_t>> plan_shards(std::span<const TensorInfo> tensors
 }
 
 HfFolderWriter::HfFolderWriter(const std::string& folder, std::vector<TensorInfo> tensors,
-                               int64_t max_shard_bytes)
+                               int64_t max_shard_bytes, HfFileNames names)
     : folder_(trimmed(folder)),
+      names_(std::move(names)),
       tensors_(std::move(tensors)),
       shards_(plan_shards(tensors_, max_shard_bytes)) {
   check_free(folder_);
@@ -159,9 +160,9 @@ HfFolderWriter::~HfFolderWriter() {
 }
 
 std::string HfFolderWriter::file_name(size_t shard) const {
-  return shards_.size() == 1
-             ? std::string(kSingleFile)
-             : fmt::format("model-{:05}-of-{:05}.safetensors", shard + 1, shards_.size());
+  return shards_.size() == 1 ? fmt::format("{}.safetensors", names_.weights)
+                             : fmt::format("{}-{:05}-of-{:05}.safetensors", names_.weights,
+                                           shard + 1, shards_.size());
 }
 
 void HfFolderWriter::open_shard() {
@@ -203,13 +204,14 @@ std::string HfFolderWriter::index_json() const {
   return root.dump(2) + "\n";
 }
 
-void HfFolderWriter::finish(std::string_view config_json, const HfCompanions& companions) {
+void HfFolderWriter::finish(std::string_view config, const HfCompanions& companions) {
   check(shard_ == shards_.size(), "{} of {} files of '{}' are written", shard_, shards_.size(),
         folder_);
   if (shards_.size() > 1) {
-    write_file_atomically(fmt::format("{}/{}", temporary_, kIndexFile), index_json());
+    write_file_atomically(fmt::format("{}/{}.safetensors.index.json", temporary_, names_.weights),
+                          index_json());
   }
-  write_file_atomically(temporary_ + "/config.json", config_json);
+  write_file_atomically(temporary_ + "/" + names_.config, config);
   copy_companions(companions, temporary_);
   sync_directory(temporary_);
   move_folder(temporary_, folder_);  // takes the place of an empty folder

@@ -46,6 +46,12 @@ class HfTensorFolder {
 std::vector<std::vector<size_t>> plan_shards(std::span<const TensorInfo> tensors,
                                              int64_t max_shard_bytes);
 
+/// Names of the files that HfFolderWriter writes.
+struct HfFileNames {
+  std::string weights = "model";  ///< "model.safetensors", "model-00001-of-00002.safetensors"
+  std::string config = "config.json";
+};
+
 /// Writes a Hugging Face folder from front to back. The folder appears under its path at `finish`,
 /// complete and durable; without `finish` it does not appear.
 class HfFolderWriter {
@@ -53,7 +59,7 @@ class HfFolderWriter {
   /// Throws ConfigError if `folder` exists and is not an empty folder, DataError if a system call
   /// fails.
   HfFolderWriter(const std::string& folder, std::vector<TensorInfo> tensors,
-                 int64_t max_shard_bytes);
+                 int64_t max_shard_bytes, HfFileNames names = {});
   ~HfFolderWriter();
   HfFolderWriter(const HfFolderWriter&) = delete;
   HfFolderWriter& operator=(const HfFolderWriter&) = delete;
@@ -62,8 +68,8 @@ class HfFolderWriter {
   void write(std::span<const std::byte> bytes);
   /// After the bytes of each tensor.
   void end_tensor();
-  /// Writes config.json, copies the files of `companions`, and publishes the folder.
-  void finish(std::string_view config_json, const HfCompanions& companions = {});
+  /// Writes the configuration, copies the files of `companions`, and publishes the folder.
+  void finish(std::string_view config, const HfCompanions& companions = {});
 
   size_t num_files() const { return shards_.size(); }
   int64_t size_bytes() const { return size_bytes_; }
@@ -74,6 +80,7 @@ class HfFolderWriter {
   std::string index_json() const;
 
   std::string folder_;
+  HfFileNames names_;
   std::string temporary_;  // empty once there is nothing to remove
   std::vector<TensorInfo> tensors_;
   std::vector<std::vector<size_t>> shards_;

@@ -3,6 +3,7 @@
 #include "base/errors.h"
 #include "model/parameter_shard.h"
 #include "ops/collectives.h"
+#include "ops/columns.h"
 #include "ops/linear.h"
 #include "ops/operand_checker.h"
 
@@ -12,8 +13,8 @@ BlockBuilder::BlockBuilder(StageGraph& graph, const ModelSpec& spec, const Forwa
                            const StageSlice& stage)
     : spec_(spec), options_(options), builder_(graph) {
   for (const Parameter& parameter : stage_parameters(spec, stage)) {
-    shapes_.emplace(parameter.name,
-                    local_parameter(spec, parameter, {options.tensor, options.experts}).shape);
+    parameters_.emplace(parameter.name,
+                        local_parameter(spec, parameter, {options.tensor, options.experts}));
   }
 }
 
@@ -62,10 +63,13 @@ ValueId BlockBuilder::tally(std::string_view name, int64_t elems) {
 }
 
 ValueId BlockBuilder::param(const std::string& name) {
-  const auto found = shapes_.find(name);
-  check(found != shapes_.end(), "the model has no parameter {}", name);
-  return builder_.named_value(
-      {.name = name, .dtype = dtype(), .shape = found->second, .kind = ValueKind::kParam});
+  const auto found = parameters_.find(name);
+  check(found != parameters_.end(), "the model has no parameter {}", name);
+  return builder_.named_value({.name = name,
+                               .dtype = dtype(),
+                               .shape = found->second.shape,
+                               .kind = ValueKind::kParam,
+                               .frozen = found->second.frozen});
 }
 
 ValueId BlockBuilder::scoped_param(std::string_view name) {
@@ -74,18 +78,22 @@ ValueId BlockBuilder::scoped_param(std::string_view name) {
 
 std::optional<ValueId> BlockBuilder::bias(std::string_view site) {
   const std::string name = builder_.scoped(fmt::format("{}.bias", site));
-  return shapes_.contains(name) ? std::optional(param(name)) : std::nullopt;
+  return parameters_.contains(name) ? std::optional(param(name)) : std::nullopt;
 }
 
-ValueId BlockBuilder::column_linear(ValueId x, std::string_view site) {
-  return linear(builder_,
-                {.x = to_all(x, site),
-                 .weight = scoped_param(fmt::format("{}.weight", site)),
-                 .bias = bias(site)},
-                site);
+ValueId BlockBuilder::column_linear(ValueId x, std::string_view site,
+                                    std::initializer_list<Matrix> matrices) {
+  const ValueId all_of_x = to_all(x, site);
+  const ValueId y = linear(
+      builder_,
+      {.x = all_of_x, .weight = scoped_param(fmt::format("{}.weight", site)), .bias = bias(site)},
+      site);
+  return adapted(y, all_of_x, site, matrices);
 }
 
-ValueId BlockBuilder::row_linear(ValueId x, std::string_view site) {
+/// A product is linear: the sum over ranks also adds up what adapters make of each rank's columns.
+ValueId BlockBuilder::row_linear(ValueId x, std::string_view site,
+                                 std::initializer_list<Matrix> matrices) {
   const std::optional<ValueId> all_of_bias = bias(site);
   const ValueId y = linear(builder_,
                            {.x = x,
@@ -93,7 +101,37 @@ ValueId BlockBuilder::row_linear(ValueId x, std::string_view site) {
                             .bias = all_of_bias,
                             .adds_bias = !all_of_bias || tensor().index == 0},
                            site);
-  return sum_of_all(y, site);
+  return sum_of_all(adapted(y, x, site, matrices), site);
+}
+
+ValueId BlockBuilder::adapted(ValueId y, ValueId x, std::string_view site,
+                              std::initializer_list<Matrix> matrices) {
+  std::vector<Matrix> found;
+  for (const Matrix& matrix : matrices) {
+    if (parameters_.contains(builder_.scoped(lora_b_name(site, matrix.name)))) {
+      found.push_back(matrix);
+    }
+  }
+  if (found.empty()) {
+    return y;
+  }
+  const int64_t rank = spec_.lora.rank;
+  const int64_t all_ranks = std::ssize(found) * rank;
+  const ValueId u = linear(builder_, {.x = x, .weight = scoped_param(lora_a_name(site))},
+                           fmt::format("{}.lora_a", site));
+  std::vector<Adapter> adapters;
+  for (size_t i = 0; i < found.size(); ++i) {
+    const std::string_view name = found[i].name;
+    const ValueId own = take_columns(
+        builder_, u,
+        {.runs = 1, .width = all_ranks, .begin = static_cast<int64_t>(i) * rank, .size = rank},
+        fmt::format("{}.lora_a.{}", site, name));
+    adapters.push_back(
+        {.z = linear(builder_, {.x = own, .weight = scoped_param(lora_b_name(site, name))},
+                     fmt::format("{}.lora_b.{}", site, name)),
+         .columns = found[i].columns});
+  }
+  return add_adapters(builder_, y, adapters, spec_.lora.scale(), fmt::format("{}.lora", site));
 }
 
 }  // namespace braid

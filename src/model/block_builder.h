@@ -1,12 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 
 #include "model/forward.h"
+#include "model/parameters.h"
+#include "ops/adapter.h"
 
 namespace braid {
 
@@ -37,12 +40,20 @@ class BlockBuilder {
   int64_t rows() const { return options_.microbatch * local_sequence(); }
   TokenPositions positions() const;
 
+  /// A matrix of a product (Parameter::matrices), and its columns of this rank's result.
+  struct Matrix {
+    std::string_view name;
+    AdaptedColumns columns = {};
+  };
+
   /// Multiplies [N, in], or this rank's rows of it, and returns this rank's columns of [N, out].
-  /// Rows of the weight are split. Adds the bias "<site>.bias" if the model has it.
-  ValueId column_linear(ValueId x, std::string_view site);
+  /// Rows of the weight are split. Adds the bias "<site>.bias" and the adapters of `matrices` if
+  /// the model has them.
+  ValueId column_linear(ValueId x, std::string_view site,
+                        std::initializer_list<Matrix> matrices = {});
   /// Multiplies this rank's columns of [N, in] and returns [N, out], or this rank's rows of it.
   /// Columns of the weight are split. All ranks hold the bias; one adds it.
-  ValueId row_linear(ValueId x, std::string_view site);
+  ValueId row_linear(ValueId x, std::string_view site, std::initializer_list<Matrix> matrices = {});
 
   /// Input of a matrix whose rows are split: all ranks need all of x, and each adds to its
   /// gradient.
@@ -61,11 +72,14 @@ class BlockBuilder {
 
  private:
   ValueId tally(std::string_view name, int64_t elems);
+  /// y with the adapters that the matrices have; x is the input of the product.
+  ValueId adapted(ValueId y, ValueId x, std::string_view site,
+                  std::initializer_list<Matrix> matrices);
 
   const ModelSpec& spec_;
   const ForwardOptions& options_;
   GraphBuilder builder_;
-  std::unordered_map<std::string, Shape> shapes_;  // of this rank's shards
+  std::unordered_map<std::string, Parameter> parameters_;  // with the shapes of this rank's shards
 };
 
 /// The group of tensor ranks.

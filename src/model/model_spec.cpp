@@ -32,6 +32,18 @@ void check_rope(const ModelSpec& spec) {
   }
 }
 
+template <class Counts>
+int64_t count_parameters(const ModelSpec& spec, const Counts& counts) {
+  int64_t total = 0;
+  for (const Parameter& parameter : model_parameters(spec)) {
+    if (counts(parameter)) {
+      const bool padded = parameter.vocabulary_rows;
+      total += padded ? spec.vocabulary * parameter.shape[1] : parameter.shape.num_elems();
+    }
+  }
+  return total;
+}
+
 }  // namespace
 
 void check_model(const ModelSpec& spec) {
@@ -48,15 +60,15 @@ void check_model(const ModelSpec& spec) {
   }
   check_rope(spec);
   check_mtp(spec);
+  check_lora(spec);
 }
 
 int64_t num_parameters(const ModelSpec& spec) {
-  int64_t total = 0;
-  for (const Parameter& parameter : model_parameters(spec)) {
-    const bool padded = parameter.vocabulary_rows;
-    total += padded ? spec.vocabulary * parameter.shape[1] : parameter.shape.num_elems();
-  }
-  return total;
+  return count_parameters(spec, [](const Parameter&) { return true; });
+}
+
+int64_t num_trained_parameters(const ModelSpec& spec) {
+  return count_parameters(spec, [](const Parameter& parameter) { return !parameter.frozen; });
 }
 
 int64_t num_idle_parameters(const ModelSpec& spec) {
@@ -73,8 +85,11 @@ int64_t num_matrix_parameters(const ModelSpec& spec) {
 }
 
 double train_flops_per_token(const ModelSpec& spec, int64_t sequence) {
-  return 6.0 * (static_cast<double>(num_matrix_parameters(spec)) +
-                model_cost(spec, sequence).mixing + mtp_cost(spec, sequence).mixing);
+  const auto matrices = static_cast<double>(num_matrix_parameters(spec));
+  const double mixing = model_cost(spec, sequence).mixing + mtp_cost(spec, sequence).mixing;
+  return spec.lora.is_on()
+             ? 4.0 * matrices + 6.0 * (static_cast<double>(num_trained_parameters(spec)) + mixing)
+             : 6.0 * (matrices + mixing);
 }
 
 namespace {
@@ -126,6 +141,10 @@ std::string describe_mtp(const ModelSpec& spec) {
 /// "6919.16 M parameters", and for experts how many of them work on a token.
 std::string describe_parameters(const ModelSpec& spec) {
   const double all = static_cast<double>(num_parameters(spec)) * 1e-6;
+  if (spec.lora.is_on()) {
+    return fmt::format("{:.2f} M parameters, {:.2f} M of them in adapters of rank {}", all,
+                       static_cast<double>(num_trained_parameters(spec)) * 1e-6, spec.lora.rank);
+  }
   if (!spec.layers.has(kMoeBlock)) {
     return fmt::format("{:.2f} M parameters", all);
   }

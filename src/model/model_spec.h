@@ -4,6 +4,7 @@
 #include <string>
 
 #include "model/layer_pattern.h"
+#include "model/lora.h"
 #include "ops/rope_scaling.h"
 
 namespace braid {
@@ -109,6 +110,7 @@ struct ModelSpec {
   RopeScaling rope_scaling;  ///< rope_scaling, or the same in rope_parameters
   double norm_epsilon = 1e-5;
   double init_std = 0.02;
+  LoraSpec lora;  ///< adapters; then everything else is frozen
 
   /// Rows of the embedding table: the vocabulary rounded up to a multiple of 128, as in Megatron,
   /// so that GEMMs and vocabulary shards divide evenly. Padding columns of the logits take no part
@@ -121,11 +123,12 @@ struct ModelSpec {
 /// Throws ConfigError naming key, value and limit if the sizes are not those of a valid model.
 void check_model(const ModelSpec& spec);
 
-/// Number of all weights; and of those in matrices that work on a token, without the input
-/// embedding, which is the basis of the FLOP count (a tied embedding counts once, as the output
-/// projection, and once more for each depth of multi-token prediction; of the experts, those that a
-/// token goes to).
+/// Number of all weights; of those that are trained; and of those in matrices that work on a token,
+/// without the input embedding, which is the basis of the FLOP count (a tied embedding counts once,
+/// as the output projection, and once more for each depth of multi-token prediction; of the
+/// experts, those that a token goes to).
 int64_t num_parameters(const ModelSpec& spec);
+int64_t num_trained_parameters(const ModelSpec& spec);
 int64_t num_matrix_parameters(const ModelSpec& spec);
 
 /// Weights of the experts to which a token does not go.
@@ -133,8 +136,8 @@ int64_t num_idle_parameters(const ModelSpec& spec);
 
 /// Model FLOPs of training on one token: 6 per matrix parameter, and 6 per multiplication between
 /// tokens in the forward, which for causal attention is sequence * heads * head_size per layer.
-/// Multi-token prediction is counted, recompute is not. Source: Megatron-LM's count, see
-/// docs/numerics.md.
+/// With adapters, 6 per element of those and 4 per frozen one. Multi-token prediction is counted,
+/// recompute is not. Source: Megatron-LM's count, see docs/numerics.md.
 double train_flops_per_token(const ModelSpec& spec, int64_t sequence);
 
 std::string describe_model(const ModelSpec& spec);

@@ -2,8 +2,11 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
+
+#include "model/lora.h"
 
 namespace braid {
 
@@ -32,16 +35,49 @@ void ParameterList::norm(std::string_view name) {
 }
 
 void ParameterList::linear(std::string_view name, const Linear& facts) {
-  add({.name = scoped(fmt::format("{}.weight", name)),
-       .shape = {facts.out, facts.in},
-       .init_std = spec_.init_std * facts.std_scale,
-       .gate_up_rows = facts.gate_up_rows,
-       .split = facts.split,
-       .heads = facts.heads});
+  const Parameter weight{.name = scoped(fmt::format("{}.weight", name)),
+                         .shape = {facts.out, facts.in},
+                         .init_std = spec_.init_std * facts.std_scale,
+                         .gate_up_rows = facts.gate_up_rows,
+                         .matrices = facts.matrices,
+                         .split = facts.split,
+                         .heads = facts.heads};
+  add(weight);
   if (facts.bias) {
     const bool columns = facts.split == TensorSplit::kColumns;
     vector(fmt::format("{}.bias", name), facts.out, ParameterInit::kZeros,
            columns ? TensorSplit::kWhole : facts.split, facts.heads);
+  }
+  adapters(weight);
+}
+
+/// Tensor ranks share rows of B as those of the weight, and columns of A as those of the weight.
+/// The other of the two is on all ranks, each of which computes a part of its gradient: from its
+/// rows of the result, or from its columns of x.
+void ParameterList::adapters(const Parameter& weight) {
+  const std::vector<AdaptedMatrix> matrices = adapted_matrices(spec_.lora, weight);
+  if (matrices.empty()) {
+    return;
+  }
+  const int64_t rank = spec_.lora.rank;
+  const int64_t in = weight.shape[1];
+  const double bound = 1.0 / std::sqrt(static_cast<double>(in));
+  const bool columns = weight.split == TensorSplit::kColumns;
+  adapter({.name = matrices.front().a,
+           .shape = {std::ssize(matrices) * rank, in},
+           .init = ParameterInit::kUniform,
+           .init_low = -bound,
+           .init_high = bound,
+           .split = columns ? TensorSplit::kColumns : TensorSplit::kPartialSum});
+  for (const AdaptedMatrix& matrix : matrices) {
+    const auto found = std::ranges::find(weight.matrices, matrix.name);
+    const auto index = static_cast<size_t>(found - weight.matrices.begin());
+    adapter({.name = matrix.b,
+             .shape = {matrix.num_rows, rank},
+             .init = ParameterInit::kZeros,
+             .split = columns ? TensorSplit::kPartialSum : weight.split,
+             .heads = weight.heads.empty() ? std::vector<HeadRows>()
+                                           : std::vector{weight.heads[index]}});
   }
 }
 
@@ -83,6 +119,13 @@ std::string ParameterList::scoped(std::string_view name) const {
 void ParameterList::add(Parameter parameter) {
   parameter.layer = layer_;
   parameter.unit = unit_;
+  parameter.frozen = spec_.lora.is_on();
+  list_.push_back(std::move(parameter));
+}
+
+void ParameterList::adapter(Parameter parameter) {
+  parameter.layer = layer_;
+  parameter.unit = fmt::format("{}.lora", unit_);
   list_.push_back(std::move(parameter));
 }
 

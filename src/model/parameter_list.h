@@ -31,9 +31,10 @@ class ParameterList {
     std::vector<HeadRows> heads = {};  ///< of TensorSplit::kHeads
     double std_scale = 1.0;
     bool gate_up_rows = false;
+    std::vector<std::string_view> matrices = {};  ///< Parameter::matrices
   };
 
-  /// Weight [out, in], normal, and bias 0.
+  /// Weight [out, in], normal, and bias 0; and the adapters of its matrices.
   void linear(std::string_view name, const Linear& facts);
 
   struct Experts {
@@ -69,6 +70,8 @@ class ParameterList {
  private:
   std::string scoped(std::string_view name) const;
   void add(Parameter parameter);
+  void adapters(const Parameter& weight);
+  void adapter(Parameter parameter);
   void vector(std::string_view name, int64_t size, ParameterInit init, TensorSplit split,
               std::vector<HeadRows> heads = {});
 

@@ -65,12 +65,16 @@ struct Parameter {
   /// Rows of a gate and an up projection alternate: gate_0, up_0, gate_1, up_1, ..., which is the
   /// column order of swiglu (ops/activation.h). A run of whole pairs is a valid shard.
   bool gate_up_rows = false;
+  /// Names of the matrices that the rows of a weight belong to, each of which may have an adapter
+  /// (LoraSpec): "q", "k", "v" as in `heads`; "gate", "up" in turns; "proj". Empty: none may.
+  std::vector<std::string_view> matrices;
+  bool frozen = false;  ///< training does not change it
   TensorSplit split = TensorSplit::kWhole;
   std::vector<HeadRows> heads;  ///< of TensorSplit::kHeads: all rows, one run behind the other
   DomainKind domain = DomainKind::kDense;
   int32_t layer = -1;  ///< -1: embedding and head; for multi-token prediction: mtp_layer_number
   std::string unit;  ///< what is gathered, reduced and updated together, with others of its domain:
-                     ///< "embedding", "layers.3", "head", "mtp.0"
+                     ///< "embedding", "layers.3", "head", "mtp.0", "layers.3.lora"
 };
 
 /// All parameters in forward order.

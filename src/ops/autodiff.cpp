@@ -1,5 +1,6 @@
 #include "ops/autodiff.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -21,7 +22,44 @@ bool leads_to_loss(const BackwardBuilder& builder, const Node& node) {
 
 }  // namespace
 
-BackwardBuilder::BackwardBuilder(StageGraph& graph) : graph_(graph), grads_(graph.values.size()) {}
+BackwardBuilder::BackwardBuilder(StageGraph& graph)
+    : graph_(graph), is_trained_(graph.values.size(), false), grads_(graph.values.size()) {
+  find_trained();
+}
+
+/// Without frozen weights, everything counts as trained; and so does what comes from another stage,
+/// which may have trained weights.
+void BackwardBuilder::find_trained() {
+  if (std::ranges::none_of(graph_.values, &Value::frozen)) {
+    is_trained_.assign(graph_.values.size(), true);
+    return;
+  }
+  for (size_t i = 0; i < graph_.values.size(); ++i) {
+    const Value& value = graph_.values[i];
+    is_trained_[i] =
+        value.kind == ValueKind::kActivation || (value.kind == ValueKind::kParam && !value.frozen);
+  }
+  for (const Node& node : graph_.forward) {
+    bool reads_nothing = true;
+    bool trained = false;
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      if (reads(node.spec.operands[i].access)) {
+        reads_nothing = false;
+        trained = trained || is_trained_[node.operands[i].index()];
+      }
+    }
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      if (writes(node.spec.operands[i].access)) {
+        is_trained_[node.operands[i].index()] = trained || reads_nothing;
+      }
+    }
+  }
+}
+
+bool BackwardBuilder::leads_to_trained(const Node& forward_node) const {
+  return std::ranges::any_of(forward_node.operands,
+                             [&](ValueId id) { return is_trained_[id.index()]; });
+}
 
 const Value& BackwardBuilder::value(ValueId id) const {
   return graph_.value(id);
@@ -43,7 +81,7 @@ const Node& BackwardBuilder::producer_of(ValueId forward_value) const {
 }
 
 bool BackwardBuilder::wants_grad(ValueId forward_value) const {
-  return value(forward_value).kind == ValueKind::kActivation;
+  return value(forward_value).kind == ValueKind::kActivation && is_trained_[forward_value.index()];
 }
 
 ValueId BackwardBuilder::add_activation(ValueId like, std::string_view suffix) {
@@ -93,6 +131,11 @@ ValueId BackwardBuilder::main_grad(ValueId param) {
              .dtype = accumulator_dtype(weight.dtype),
              .shape = weight.shape,
              .kind = ValueKind::kMainGrad};
+  if (weight.frozen) {
+    grad.name += ".unread_grad";
+    grad.kind = ValueKind::kActivation;
+    return *unread_.insert(new_activation(std::move(grad))).first;
+  }
   const auto [entry, inserted] = main_grads_.try_emplace(param, ValueId(graph_.values.size()));
   if (inserted) {
     graph_.values.push_back(std::move(grad));
@@ -100,10 +143,34 @@ ValueId BackwardBuilder::main_grad(ValueId param) {
   return entry->second;
 }
 
+void BackwardBuilder::overwrite_unread(std::vector<Operand>& operands,
+                                       std::vector<Attribute>& attributes) const {
+  for (Operand& operand : operands) {
+    operand.access = is_unread(operand) ? Access::kWrite : operand.access;
+    check(value(operand.value).kind != ValueKind::kMainGrad,
+          "a node has gradients of frozen and of trained weights");
+  }
+  for (Attribute& attribute : attributes) {
+    if (attribute.name == "accumulate") {
+      attribute.value = false;
+    }
+  }
+}
+
 void BackwardBuilder::add_node(const Node& forward_node, std::string op,
                                std::vector<Attribute> attributes, std::span<const Operand> operands,
                                Phase phase) {
-  Node node = make_node(graph_, std::move(op), std::move(attributes), operands);
+  std::vector<Operand> used(operands.begin(), operands.end());
+  if (std::ranges::any_of(used, [&](const Operand& operand) { return is_unread(operand); })) {
+    const auto is_read = [&](const Operand& operand) {
+      return writes(operand.access) && !is_unread(operand);
+    };
+    if (std::ranges::none_of(used, is_read)) {
+      return;
+    }
+    overwrite_unread(used, attributes);
+  }
+  Node node = make_node(graph_, std::move(op), std::move(attributes), used);
   node.phase = phase;
   node.layer = forward_node.layer;
   node.site = forward_node.site;
@@ -118,6 +185,9 @@ void differentiate(StageGraph& graph) {
   }
   for (auto node = graph.forward.rbegin(); node != graph.forward.rend(); ++node) {
     const OpDefinition& op = find_op(node->spec.op);
+    if (!builder.leads_to_trained(*node)) {
+      continue;
+    }
     if (op.backward != nullptr) {
       op.backward(builder, *node);
     } else {

@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "ops/graph.h"
@@ -26,8 +27,12 @@ class BackwardBuilder {
   /// The forward node that writes a value. Throws InternalError if there is none.
   const Node& producer_of(ValueId forward_value) const;
 
-  /// True for activations, which need a gradient; false for inputs such as token ids.
+  /// True for activations that trained weights lead to, which need a gradient; false for inputs
+  /// such as token ids, and for what only frozen weights lead to.
   bool wants_grad(ValueId forward_value) const;
+
+  /// Whether the node has a result that `wants_grad`, or a trained weight.
+  bool leads_to_trained(const Node& forward_node) const;
 
   /// A new activation value of the forward value's dtype and shape: "<name of forward>.grad", or
   /// ".grad_addend" if it already has a gradient.
@@ -45,27 +50,36 @@ class BackwardBuilder {
   void add_grad(const Node& forward_node, ValueId forward_value, ValueId grad);
 
   /// The fp32 main grad (f64 for f64 weights) of a kParam value: kind kMainGrad, the parameter's
-  /// name; all uses of a parameter share one.
+  /// name; all uses of a parameter share one. Of a frozen parameter, a value that no one reads.
   ValueId main_grad(ValueId param);
 
   /// Appends a backward node; layer and site are those of `forward_node`. Dtypes and shapes come
-  /// from the values.
+  /// from the values. A node that writes nothing but gradients of frozen parameters is left out;
+  /// one that writes them beside something else (norms) overwrites them.
   void add_node(const Node& forward_node, std::string op, std::vector<Attribute> attributes,
                 std::span<const Operand> operands, Phase phase);
 
  private:
   ValueId add_activation(ValueId like, std::string_view suffix);
 
+  void find_trained();
+  /// Of a node with gradients that no one reads: they have no earlier values to add to.
+  void overwrite_unread(std::vector<Operand>& operands, std::vector<Attribute>& attributes) const;
+  bool is_unread(const Operand& operand) const { return unread_.contains(operand.value); }
+
   StageGraph& graph_;
+  std::vector<bool> is_trained_;  // by forward ValueId: a trained weight, or one leads to it
   std::vector<std::optional<ValueId>> grads_;  // by forward ValueId
   std::unordered_map<ValueId, ValueId> main_grads_;
+  std::unordered_set<ValueId> unread_;  // gradients of frozen weights
 };
 
 /// Builds `graph.backward` from `graph.forward`, last node first. Starts from every loss, and from
 /// StageGraph::stage_output_grad, a value that it creates if the graph has a stage output; likewise
 /// it sets stage_input_grad. Main grads are always accumulated (`accumulate` = true); the code that
 /// expands the graph turns the first accumulation of a step into an overwrite. Throws InternalError
-/// naming an op whose result leads to the loss and that has no backward.
+/// naming an op whose result leads to the loss and that has no backward. Frozen weights have no
+/// main grads, and nothing is computed for values in front of which no weight is trained.
 void differentiate(StageGraph& graph);
 
 }  // namespace braid

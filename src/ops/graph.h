@@ -33,6 +33,7 @@ struct Value {
   DType dtype = DType::kF32;
   Shape shape;
   ValueKind kind = ValueKind::kActivation;
+  bool frozen = false;  ///< of kParam: training does not change it, so it has no gradient
 
   friend bool operator==(const Value&, const Value&) = default;
 };

@@ -6,6 +6,7 @@
 
 #include "base/errors.h"
 #include "ops/activation.h"
+#include "ops/adapter.h"
 #include "ops/add_gated.h"
 #include "ops/attention.h"
 #include "ops/attention_step.h"
@@ -112,6 +113,8 @@ constexpr std::array kOps = {
     &kAddOp,
     &kAddGatedOp,
     &kAddGatedBackwardOp,
+    &kAddAdaptersOp,
+    &kAdapterGradOp,
     &kAccumulateOp,
     &kCastOp,
     &kCopyOp,

@@ -43,21 +43,22 @@ void OptimizerTasks::add_state() {
                                           .lifetime = Lifetime::kPersistent}),
                       range};
   };
-  const size_t num_units = layout_.units.size();
-  for (size_t unit = 0; unit < num_units; ++unit) {
+  const auto add_moments = [&](std::vector<UnitBuffer>& list, auto name_of) {
+    for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
+      const ParameterUnit& facts = layout_.units[unit];
+      list.push_back(facts.frozen
+                         ? UnitBuffer()
+                         : add(name_of(facts), unit, BufferRole::kOptimizerState, moments));
+    }
+  };
+  for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
     main_weights_.push_back(has_main_weights(unit)
                                 ? add(main_weight_buffer_name(layout_.units[unit]), unit,
                                       BufferRole::kMainWeight, DType::kF32)
                                 : units_.params(unit));
   }
-  for (size_t unit = 0; unit < num_units; ++unit) {
-    exp_avg_.push_back(
-        add(exp_avg_buffer_name(layout_.units[unit]), unit, BufferRole::kOptimizerState, moments));
-  }
-  for (size_t unit = 0; unit < num_units; ++unit) {
-    exp_avg_sq_.push_back(add(exp_avg_sq_buffer_name(layout_.units[unit]), unit,
-                              BufferRole::kOptimizerState, moments));
-  }
+  add_moments(exp_avg_, exp_avg_buffer_name);
+  add_moments(exp_avg_sq_, exp_avg_sq_buffer_name);
   const auto add_io = [&](std::string name, int64_t num_elems) {
     return builder.add_buffer({.name = std::move(name),
                                .dtype = DType::kF32,
@@ -124,7 +125,7 @@ Label OptimizerTasks::clip_label(Phase phase) {
 std::vector<OptimizerTasks::CountedPiece> OptimizerTasks::counted_pieces(size_t domain) const {
   std::vector<CountedPiece> pieces;
   for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
-    if (layout_.units[unit].domain == domain) {
+    if (layout_.units[unit].domain == domain && !layout_.units[unit].frozen) {
       for (const UnitRange& range : counted_ranges(unit)) {
         pieces.push_back({unit, range});
       }
@@ -206,6 +207,9 @@ void OptimizerTasks::clip() {
 void OptimizerTasks::update() {
   for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
     const ParameterUnit& facts = layout_.units[unit];
+    if (facts.frozen) {
+      continue;
+    }
     const UnitRange own = units_.owned(unit);
     update_range(unit, intersect(own, {0, facts.decay_end}), options_.optimizer.weight_decay);
     update_range(unit, intersect(own, {facts.decay_end, facts.balance_begin}), 0.0);

@@ -41,7 +41,7 @@ void place(ParameterLayout& layout, ParameterUnit& unit, const std::vector<size_
 class LayoutBuilder {
  public:
   LayoutBuilder(std::vector<ParameterDomain> domains, const BucketOptions& buckets)
-      : buckets_(buckets), open_(2 * domains.size()) {
+      : buckets_(buckets), open_(kKinds * domains.size()) {
     layout_.domains = std::move(domains);
   }
 
@@ -75,6 +75,8 @@ class LayoutBuilder {
   }
 
  private:
+  static constexpr size_t kKinds = 4;  // of units of a domain: FP8 or not, frozen or not
+
   /// The most recent unit of a domain.
   struct OpenUnit {
     size_t index = 0;
@@ -93,7 +95,7 @@ class LayoutBuilder {
     const auto domain = static_cast<size_t>(parameter.domain);
     check(domain < layout_.domains.size(), "parameter {} belongs to no domain of the layout",
           parameter.name);
-    OpenUnit& open = open_[2 * domain + (placed.is_fp8 ? 1 : 0)];
+    OpenUnit& open = open_[kKinds * domain + (placed.is_fp8 ? 1 : 0) + (parameter.frozen ? 2 : 0)];
     const bool same_unit =
         parameter.unit == open.last_name && placed.virtual_stage == open.virtual_stage;
     if (!same_unit && !merges(open, placed)) {
@@ -115,6 +117,7 @@ class LayoutBuilder {
          .domain = static_cast<size_t>(parameter.domain),
          .layer = parameter.layer,
          .is_fp8 = placed.is_fp8,
+         .frozen = parameter.frozen,
          .virtual_stage = placed.virtual_stage});
     members_.emplace_back();
     return layout_.units.size() - 1;
@@ -131,7 +134,7 @@ class LayoutBuilder {
 
   const BucketOptions& buckets_;
   ParameterLayout layout_;
-  std::vector<OpenUnit> open_;                // two by domain: not FP8, and FP8
+  std::vector<OpenUnit> open_;                // by domain and kind
   std::vector<std::vector<size_t>> members_;  // by unit
 };
 

@@ -30,15 +30,16 @@ struct ParameterSlot {
 
 /// Parameters that are gathered, reduced and updated together in one flat array: those of one
 /// domain in a layer or a bucket of layers; those that only FP8 products read have a unit of
-/// their own. Parameters with weight decay come first, then the others, then biases of routers.
-/// Each starts at a multiple of 64 elements. Params, main weights, main grads and optimizer state
-/// use the same offsets. If state is sharded, the array length is a multiple of 64 times the number
-/// of shards of the domain.
+/// their own, and so have adapters of frozen weights. Parameters with weight decay come first, then
+/// the others, then biases of routers. Each starts at a multiple of 64 elements. Params, main
+/// weights, main grads and optimizer state use the same offsets. If state is sharded, the array
+/// length is a multiple of 64 times the number of shards of the domain.
 struct ParameterUnit {
   std::string name;           ///< "layers.3"; for experts "layers.3.experts"; then ".fp8"
   size_t domain = 0;          ///< index into ParameterLayout::domains
   int32_t layer = -1;         ///< first layer of the unit
   bool is_fp8 = false;        ///< only FP8 products read its weights
+  bool frozen = false;        ///< nothing but weights: no gradients, no optimizer state
   int32_t virtual_stage = 0;  ///< virtual stage whose backward completes the unit's gradient
   int64_t bucket = 0;         ///< ascending; units that begin with the same layer share it
   std::vector<size_t> slots;  ///< indices into ParameterLayout::slots, ascending by begin
@@ -72,7 +73,8 @@ struct PlacedParameter {
 };
 
 /// Creates a unit for each Parameter::unit and domain, in order of first use, and another for those
-/// that only FP8 products read. Merges layers as `buckets` says. `domains` are by DomainKind.
+/// that only FP8 products read. Frozen and trained parameters are never in one unit. Merges layers
+/// as `buckets` says. `domains` are by DomainKind.
 ParameterLayout place_parameters(std::vector<PlacedParameter> parameters,
                                  std::vector<ParameterDomain> domains,
                                  const BucketOptions& buckets);

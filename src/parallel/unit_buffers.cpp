@@ -41,6 +41,9 @@ bool UnitBuffers::has_only_main_weights(size_t unit) const {
 }
 
 bool UnitBuffers::has_main_weights(size_t unit) const {
+  if (layout_.units[unit].frozen) {
+    return false;
+  }
   const ShardKind shard = domain(unit).shard;
   return compute_dtype(unit) == DType::kBF16 || shard == ShardKind::kOptimizer ||
          shard == ShardKind::kGradients;
@@ -69,6 +72,11 @@ void UnitBuffers::add_main_grads() {
   for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
     const ParameterUnit& facts = layout_.units[unit];
     const UnitRange range = owned(unit);
+    if (facts.frozen) {
+      main_grads_.emplace_back();
+      whole_grads_.emplace_back();
+      continue;
+    }
     main_grads_.push_back({writer_.builder().add_buffer({.name = main_grad_buffer_name(facts),
                                                          .dtype = accumulator_,
                                                          .shape = {range.num_elems()},
@@ -84,7 +92,7 @@ void UnitBuffers::add_main_grads() {
     }
   }
   for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
-    if (!shards_gradients(unit)) {
+    if (!layout_.units[unit].frozen && !shards_gradients(unit)) {
       zero_gaps(unit, whole_grads_[unit]);  // some microbatch writes each slot
     }
   }
@@ -93,8 +101,9 @@ void UnitBuffers::add_main_grads() {
 bool gathers_before_use(const ParameterLayout& layout, size_t unit, WeightGather weight_gather) {
   const ShardKind shard = layout.domain_of(unit).shard;
   const bool is_whole = shard == ShardKind::kOptimizer || shard == ShardKind::kGradients;
-  return is_whole && (weight_gather == WeightGather::kBeforeUse ||
-                      (weight_gather == WeightGather::kFirstAfterUpdate && unit > 0));
+  return is_whole && !layout.units[unit].frozen &&
+         (weight_gather == WeightGather::kBeforeUse ||
+          (weight_gather == WeightGather::kFirstAfterUpdate && unit > 0));
 }
 
 Label UnitBuffers::label(size_t unit, Phase phase) {
@@ -146,7 +155,7 @@ bool UnitBuffers::is_sharded(size_t unit) const {
 
 bool UnitBuffers::gathers_updated_weights(size_t unit) const {
   return domain(unit).shard != ShardKind::kNone && !is_sharded(unit) &&
-         !has_only_main_weights(unit);
+         !layout_.units[unit].frozen && !has_only_main_weights(unit);
 }
 
 bool UnitBuffers::gathers_before_use(size_t unit) const {
@@ -305,6 +314,9 @@ void UnitBuffers::reduce_partial_sums(size_t unit) {
 void UnitBuffers::finish_gradients(bool shares_tied_embedding) {
   check(job_grads_.empty(), "{} gradients of jobs were never reduced", job_grads_.size());
   for (size_t unit = layout_.units.size(); unit-- > 0;) {
+    if (layout_.units[unit].frozen) {
+      continue;
+    }
     const ParameterDomain& facts = domain(unit);
     if (facts.shard == ShardKind::kNone) {
       all_reduce(unit, facts.gradient_group);

@@ -345,6 +345,23 @@ ModelSpec resolve_model(const ModelConfig& config, int64_t sequence, int64_t tok
   return spec;
 }
 
+ModelSpec with_adapters(ModelSpec model, const LoraConfig& config) {
+  if (config.rank == 0) {
+    if (config != LoraConfig()) {
+      throw_config_error(
+          "lora.alpha = {}, lora.targets = [{}], lora.base = {}: there are no adapters; remove "
+          "these keys, or set lora.rank",
+          config.alpha, join(config.targets, ", "), quote(config.base));
+    }
+    return model;
+  }
+  model.lora = {.rank = config.rank,
+                .alpha = config.alpha,
+                .targets = config.targets.empty() ? std::vector<std::string>{"*"} : config.targets};
+  check_lora(model);
+  return model;
+}
+
 ModelConfig model_keys(const ModelSpec& model) {
   ModelConfig keys;
   keys.family = std::string(family_name(model.style));

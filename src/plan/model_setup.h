@@ -16,6 +16,10 @@ namespace braid {
 /// including a vocabulary smaller than the tokenizer's.
 ModelSpec resolve_model(const ModelConfig& config, int64_t sequence, int64_t tokenizer_vocabulary);
 
+/// `model` with the adapters of section [lora], whose other keys must be left out without a rank.
+/// Throws ConfigError as `check_lora`.
+ModelSpec with_adapters(ModelSpec model, const LoraConfig& config);
+
 /// Section [model] of that model, with every key that its family has: `resolve_model` gives the
 /// same model. Models that are equal have equal keys, however their run files write them.
 ModelConfig model_keys(const ModelSpec& model);

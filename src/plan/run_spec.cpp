@@ -102,6 +102,12 @@ LearningRateSpec learning_rate_of(const RunConfig& config) {
 
 std::optional<Fp8Recipe> fp8_recipe(const RunConfig& config) {
   const TrainConfig& train = config.train;
+  if (config.lora.rank > 0 && choice<Fp8Choice>(train.fp8) != Fp8Choice::kOff) {
+    throw_config_error(
+        "lora.rank = {} with train.fp8 = {}: products with adapters are in train.dtype; set "
+        "train.fp8 = \"off\"",
+        config.lora.rank, quote(train.fp8));
+  }
   std::optional<Fp8Recipe> recipe;
   switch (choice<Fp8Choice>(train.fp8)) {
     case Fp8Choice::kOff:
@@ -156,7 +162,8 @@ RouterLosses router_losses(const RunConfig& config, const ModelSpec& model) {
 RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
                      std::shared_ptr<const CostModel> costs) {
   RunSpec run{.config = config, .tokenizer_vocabulary = tokenizer_vocabulary};
-  run.model = resolve_model(config.model, config.train.sequence, tokenizer_vocabulary);
+  run.model = with_adapters(
+      resolve_model(config.model, config.train.sequence, tokenizer_vocabulary), config.lora);
   run.model.router.force_balance = config.moe.force_balance;
   check_model_size(run.model);
   check_batch_size(config.train, run.model);

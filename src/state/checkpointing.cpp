@@ -189,7 +189,7 @@ ModelSpec checkpointed_model(const LoadedCheckpoint& checkpoint, const RunConfig
   if (checkpoint.version() < kFirstVersionOfRopeTypes) {
     keys.rope_type = std::string(rope_type_name(RopeType::kDefault));
   }
-  return resolve_model(keys, config.train.sequence, 0);
+  return with_adapters(resolve_model(keys, config.train.sequence, 0), config.lora);
 }
 
 int64_t checkpoint_host_bytes(const ParameterLayout& layout) {
@@ -208,6 +208,9 @@ CheckpointedState::CheckpointedState(const LoadedCheckpoint& checkpoint,
   std::set<std::string> known;
   for (const StatePart part : kStateParts) {
     for (const Parameter& parameter : layout.parameters) {
+      if (parameter.frozen) {
+        continue;
+      }
       const std::string name = stored_name(part, parameter.name);
       if (!is_zero(part)) {
         checkpoint.tensor(name, DType::kF32, stored_shape(parameter, model));

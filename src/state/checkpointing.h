@@ -16,7 +16,8 @@ namespace braid {
 
 /// Writes weights under the parameters' names and optimizer state under "<name>.exp_avg" and
 /// "<name>.exp_avg_sq", without the padding rows of the vocabulary, so that a checkpoint does not
-/// depend on the layout of the run. The shards together are the state of `layout`, the model as one
+/// depend on the layout of the run. Frozen weights are not written: the run's configuration names
+/// where they are. The shards together are the state of `layout`, the model as one
 /// rank would hold it, without moments that are zero, as before the first step. Each shard is
 /// written by its own thread, in the process that has its source: `options.together` connects these
 /// processes. See `save_checkpoint`. Throws DataError naming tensor and element if a weight or a
@@ -41,9 +42,10 @@ bool is_weight(std::string_view tensor);
 /// whatever tokenizer is present now. An earlier version's model has no scaled rotary frequencies.
 ModelSpec checkpointed_model(const LoadedCheckpoint& checkpoint, const RunConfig& config);
 
-/// Reads what `save_model_state` of this version or an earlier one wrote, for any layout. Padding
-/// rows of the vocabulary are 0. If gate rows were stored before up rows (StoredState::version),
-/// weights and moments are converted to the current order.
+/// Reads what `save_model_state` of this version or an earlier one wrote, for any layout; of a
+/// model with adapters only those (state/adapted_state.h has the rest). Padding rows of the
+/// vocabulary are 0. If gate rows were stored before up rows (StoredState::version), weights and
+/// moments are converted to the current order.
 class CheckpointedState final : public StateSource {
  public:
   /// All arguments must outlive this object. Throws DataError naming the tensor that is missing,

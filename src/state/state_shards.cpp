@@ -53,6 +53,9 @@ StateShard whole_shard(const ParameterLayout& layout, const ModelSpec& model,
       continue;
     }
     for (size_t i = 0; i < layout.parameters.size(); ++i) {
+      if (layout.parameters[i].frozen) {
+        continue;
+      }
       shard.pieces.push_back({part, i, whole_range(stored_shape(layout.parameters[i], model))});
     }
   }
@@ -84,6 +87,9 @@ std::vector<std::vector<StatePiece>> assign_pieces(const StateMap& map,
         {.kind = [&](size_t unit) { return buffer_of(part, map, unit); },
          .shape = [&](const Parameter& parameter) { return stored_shape(parameter, model); }});
     for (size_t parameter = 0; parameter < whole.parameters.size(); ++parameter) {
+      if (whole.parameters[parameter].frozen) {
+        continue;
+      }
       const int64_t pitch = row_elems(whole.parameters[parameter].shape);
       for (const auto& [ranks, ranges] : held.take(parameter)) {
         for (const PieceRange& range : ranges) {

@@ -30,7 +30,7 @@ struct StateShard {
 /// The parameter's shape without padding rows of the vocabulary, which files do not contain.
 Shape stored_shape(const Parameter& parameter, const ModelSpec& model);
 
-/// Everything from one source, except moments that are zero.
+/// Everything that is trained from one source, except moments that are zero.
 StateShard whole_shard(const ParameterLayout& layout, const ModelSpec& model,
                        const StateSource& source);
 

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "plan/run_plan.h"
+#include "state/adapted_state.h"
 #include "state/checkpointing.h"
 #include "state/initial_weights.h"
 #include "train/run_folder.h"
@@ -71,6 +72,18 @@ RunIdentity with_recorded_model(RunIdentity now, const RunIdentity& recorded) {
   return now;
 }
 
+/// Frozen weights come from lora.base.
+void write_trained(Engine& engine, const StateSource& trained) {
+  const RunPlan& plan = engine.plan();
+  if (!plan.run.model.lora.is_on()) {
+    engine.write_state(trained);
+    return;
+  }
+  const BaseWeights base(plan.run.config.lora.base, plan.run.model,
+                         static_cast<uint64_t>(plan.run.config.train.seed));
+  engine.write_state(AdaptedState(base, trained, plan.layout));
+}
+
 RunChanges changes_since(const ResumePoint& start, const RunIdentity& now,
                          std::span<const std::string> allowed) {
   if (!start.recorded) {
@@ -103,9 +116,9 @@ std::vector<std::string> agree_on_changes(const ResumePoint& start, const RunIde
 
 void write_start_state(Engine& engine, const ResumePoint& start) {
   const RunPlan& plan = engine.plan();
+  const auto seed = static_cast<uint64_t>(plan.run.config.train.seed);
   if (start.checkpoint.empty()) {
-    engine.write_state(InitialWeights(plan.layout, plan.run.model,
-                                      static_cast<uint64_t>(plan.run.config.train.seed)));
+    write_trained(engine, InitialWeights(plan.layout, plan.run.model, seed));
     return;
   }
   const LoadedCheckpoint checkpoint(start.checkpoint);
@@ -117,7 +130,7 @@ void write_start_state(Engine& engine, const ResumePoint& start) {
         start.checkpoint, state.step, state.consumed_samples, start.count.step,
         start.count.samples);
   }
-  engine.write_state(CheckpointedState(checkpoint, plan.layout, plan.run.model));
+  write_trained(engine, CheckpointedState(checkpoint, plan.layout, plan.run.model));
 }
 
 }  // namespace braid

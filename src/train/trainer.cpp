@@ -51,6 +51,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// A checkpoint of adapters has no embedding that tells the size of the vocabulary.
+RunConfig checkpointed_config(const RunSpec& run) {
+  RunConfig config = run.config;
+  if (run.model.lora.is_on()) {
+    config.model.vocabulary = run.model.vocabulary;
+  }
+  return config;
+}
+
 /// One run of `braid train`, from planning to the report.
 class TrainingRun {
  public:
@@ -438,7 +447,7 @@ class TrainingRun {
                           .consumed_tokens = count.tokens,
                           .seed = run_.config.train.seed,
                           .model = describe_model(plan.run.model),
-                          .config = to_toml(run_.config),
+                          .config = to_toml(checkpointed_config(run_)),
                           .extra = {facts_.begin(), facts_.end()}},
                          plan.layout, plan.run.model, state.shards(), save_options());
     set_point({.checkpoint = summary_.checkpoint, .count = count});

@@ -115,6 +115,19 @@ std::string corpus_line(const TrainingCorpus& corpus, int64_t num_samples) {
                      corpus.share, corpus.source, num_samples, epochs, format_count(tokens));
 }
 
+void open_mask(TrainingCorpus& corpus, const TrainingDataOptions& options) {
+  const std::string prefix = mask_prefix(corpus.tokens->prefix());
+  if (is_dataset(prefix)) {
+    corpus.mask = std::make_unique<IndexedDataset>(prefix);
+    options.message(fmt::format("data     {}: the loss is that of answers only", corpus.source));
+  }
+}
+
+std::string identity_of(const TrainingCorpus& corpus) {
+  const std::string tokens = corpus.tokens->identity();
+  return corpus.mask ? fmt::format("{}, mask {}", tokens, corpus.mask->identity()) : tokens;
+}
+
 }  // namespace
 
 void check_source(const RunConfig& config) {
@@ -149,6 +162,7 @@ TrainingData::TrainingData(const RunConfig& config, const Tokenizer& tokenizer,
         {.source = path,
          .share = shares[i],
          .tokens = std::make_unique<IndexedDataset>(tokenized(config, path, tokenizer, options))});
+    open_mask(corpora_.back(), options);
   }
   open_parts(config, tokenizer, options.num_samples);
   if (config.data.blend.empty()) {
@@ -192,7 +206,8 @@ void TrainingData::open_parts(const RunConfig& config, const Tokenizer& tokenize
                             .sequence_tokens = config.train.sequence,
                             .num_samples = samples,
                             .seed = static_cast<uint64_t>(config.data.seed),
-                            .vocabulary_size = tokenizer.vocabulary_size()});
+                            .vocabulary_size = tokenizer.vocabulary_size(),
+                            .mask = corpus.mask.get()});
     };
     corpus.training = part("training", split[0], training[i]);
     if (config.eval.interval > 0) {
@@ -232,11 +247,11 @@ std::vector<double> TrainingData::shares() const {
 
 std::string TrainingData::identity() const {
   if (blends_.empty()) {
-    return corpora_.front().tokens->identity();
+    return identity_of(corpora_.front());
   }
   std::vector<std::string> parts;
   for (const TrainingCorpus& corpus : corpora_) {
-    parts.push_back(fmt::format("{} of {}", corpus.share, corpus.tokens->identity()));
+    parts.push_back(fmt::format("{} of {}", corpus.share, identity_of(corpus)));
   }
   return join(parts, "; ");
 }

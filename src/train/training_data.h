@@ -30,6 +30,7 @@ struct TrainingCorpus {
   std::string source;  ///< as named in the run file
   double share = 1;    ///< of the samples
   std::unique_ptr<IndexedDataset> tokens;
+  std::unique_ptr<IndexedDataset> mask;  ///< of conversations; null: all tokens are labels
   std::unique_ptr<GptDataset> training;
   std::unique_ptr<GptDataset> held_out;  ///< null without evaluation
   SequenceRange held_out_range;
@@ -43,8 +44,9 @@ class TrainingData {
   /// Opens data.train, or each source of data.blend. A text file (anything that is not a .bin/.idx
   /// pair) is tokenized once into `cache_folder`, one document per paragraph, and reused as long as
   /// text, tokenizer and options stay the same; `message` gets a line when it is tokenized, and for
-  /// each source of a blend. `config` must be resolved, and `tokenizer` must be its tokenizer.
-  /// Throws ConfigError or DataError.
+  /// each source of a blend. A pair with a mask (`mask_prefix`) has labels only where it is 1.
+  /// `config` must be resolved, and `tokenizer` must be its tokenizer. Throws ConfigError or
+  /// DataError.
   TrainingData(const RunConfig& config, const Tokenizer& tokenizer,
                const TrainingDataOptions& options);
 

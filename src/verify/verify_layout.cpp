@@ -42,13 +42,16 @@ UnitValues fresh_weights(const RunPlan& plan, uint64_t seed) {
       const ParameterSlot& slot = plan.layout.slots[index];
       std::vector<float> initial(static_cast<size_t>(slot.end - slot.begin));
       initial_values(plan.layout.parameters[index], plan.run.model.vocabulary, seed, 0, initial);
-      // Biases start as zeros and norms as ones: this perturbs them, so that every element matters.
+      // Biases and B of adapters start as zeros and norms as ones: this perturbs them, so that
+      // every element matters.
       std::mt19937_64 random(seed + index);
       std::normal_distribution<double> normal(0.0, 0.05);
       for (size_t i = 0; i < initial.size(); ++i) {
-        const bool vector = plan.layout.parameters[index].shape.rank() == 1;
+        const Parameter& parameter = plan.layout.parameters[index];
+        const bool perturbed =
+            parameter.shape.rank() == 1 || parameter.init == ParameterInit::kZeros;
         target[static_cast<size_t>(slot.begin) + i] =
-            static_cast<float>(initial[i] + (vector ? normal(random) : 0.0));
+            static_cast<float>(initial[i] + (perturbed ? normal(random) : 0.0));
       }
     }
   }
@@ -70,11 +73,14 @@ double relative(double a, double b) {
   return std::abs(a - b) / std::max(std::abs(b), 1e-300);
 }
 
-/// By parameter. A NaN anywhere gives an infinite difference.
-std::vector<TensorDifference> differences(const RunPlan& plan, const UnitValues& actual,
-                                          const UnitValues& expected) {
+/// By parameter; of gradients, those that there are. A NaN anywhere gives an infinite difference.
+std::vector<TensorDifference> differences(const RunPlan& plan, StateBuffer kind,
+                                          const UnitValues& actual, const UnitValues& expected) {
   std::vector<TensorDifference> result;
   for (size_t index = 0; index < plan.layout.parameters.size(); ++index) {
+    if (kind == StateBuffer::kMainGrad && plan.layout.parameters[index].frozen) {
+      continue;
+    }
     const ParameterSlot& slot = plan.layout.slots[index];
     double largest = 0;
     double difference = 0;
@@ -226,8 +232,9 @@ LayoutComparison compare_with_one_rank(const RunSpec& run, const VerifyOptions& 
         random_batch(config, reference.plan().run.model.vocabulary, options.seed);
     const double expected = reference.step(batch, {});
     comparison.loss_f64 = relative(layout.step(batch, {}), expected);
-    comparison.gradients = differences(reference.plan(), layout.read(StateBuffer::kMainGrad),
-                                       reference.read(StateBuffer::kMainGrad));
+    comparison.gradients =
+        differences(reference.plan(), StateBuffer::kMainGrad, layout.read(StateBuffer::kMainGrad),
+                    reference.read(StateBuffer::kMainGrad));
   }
   report(1.0 / static_cast<double>(options.steps + 1));
   LayoutRun layout(plan_run(ample), run_options);
@@ -246,7 +253,8 @@ LayoutComparison compare_with_one_rank(const RunSpec& run, const VerifyOptions& 
         std::max(comparison.grad_norm, relative(layout.grad_norm(), reference.grad_norm()));
     report(static_cast<double>(step + 1) / static_cast<double>(options.steps + 1));
   }
-  comparison.weights = differences(reference.plan(), layout.weights(), reference.weights());
+  comparison.weights =
+      differences(reference.plan(), StateBuffer::kParam, layout.weights(), reference.weights());
   return comparison;
 }
 

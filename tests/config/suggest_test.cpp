@@ -13,10 +13,11 @@ TEST(Suggest, KnowsItsSections) {
 
 TEST(Suggest, NamesTheNearestSection) {
   EXPECT_EQ(suggest_section("Optimiser"), "did you mean [optimizer]?");
-  EXPECT_EQ(suggest_section("banana"),
-            "sections are model, train, optimizer, parallel, moe, memory, overlap, data, eval, "
-            "checkpoint, "
-            "logging, runtime, links");
+  EXPECT_EQ(
+      suggest_section("banana"),
+      "sections are model, train, optimizer, parallel, moe, lora, memory, overlap, data, eval, "
+      "checkpoint, "
+      "logging, runtime, links");
 }
 
 TEST(Suggest, PrefersKeysOfTheSameSection) {

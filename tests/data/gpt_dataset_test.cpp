@@ -151,5 +151,34 @@ TEST(SplitSequences, RefusesWhatIsNoSplit) {
   }
 }
 
+// The token names its place, and so does the mask, which is 0 at every third one.
+TEST_F(GptDatasetTest, HasNoLabelsWhereTheMaskIsZero) {
+  auto masks = counting_sequences({5, 3, 7, 4});
+  for (std::vector<int32_t>& sequence : masks) {
+    for (int32_t& token : sequence) {
+      token = token % 3 == 0 ? 0 : 1;
+    }
+  }
+  write_dataset(folder_ / "mask", masks);
+  const IndexedDataset mask(folder_ / "mask");
+  const GptDatasetOptions plain{.sequence_tokens = 4, .num_samples = 8, .seed = 3};
+  GptDatasetOptions masked = plain;
+  masked.mask = &mask;
+  const GptDataset all = make(plain);
+  const GptDataset some = make(masked);
+  for (int64_t i = 0; i < 8; ++i) {
+    Item expected = item(all, i);
+    for (int32_t& label : expected.labels) {
+      label = label % 3 == 0 ? -1 : label;
+    }
+    EXPECT_EQ(item(some, i).tokens, expected.tokens);
+    EXPECT_EQ(item(some, i).labels, expected.labels);
+  }
+  write_dataset(folder_ / "mask", counting_sequences({5, 3, 6, 5}));
+  const IndexedDataset other(folder_ / "mask");
+  masked.mask = &other;
+  EXPECT_THAT(message_of<DataError>([&] { make(masked); }), HasSubstr("has other sequences than"));
+}
+
 }  // namespace
 }  // namespace braid

@@ -240,5 +240,23 @@ TEST_F(TokenizeTest, RefusesEodWhereThereIsNone) {
   EXPECT_EQ(IndexedDataset(folder_ / "out").index().token_type(), TokenType::kI32);
 }
 
+TEST_F(TokenizeTest, WritesWhichTokensOfAChatAreAnswers) {
+  TokenizeOptions chat = options("a.jsonl", R"({"prompt": "ab", "completion": "c"})"
+                                            "\n"
+                                            R"({"prompt": "", "completion": "de"})");
+  chat.chat = ChatTemplate::kPlain;
+  EXPECT_EQ(tokenize_files(*bytes_, chat).answer_tokens, 5);
+  EXPECT_EQ(sequences(), (Sequences{{'a', 'b', 'c', 256}, {'d', 'e', 256}}));
+  const IndexedDataset mask(mask_prefix(folder_ / "out"));
+  std::vector<int32_t> of_first(4);
+  mask.read(0, 0, of_first);
+  EXPECT_EQ(of_first, (std::vector<int32_t>{0, 0, 1, 1}));
+  chat.chat = ChatTemplate::kChatml;
+  EXPECT_EQ(tokenize_files(*bytes_, chat).answer_tokens, 3 + 2 * 10);
+  chat.inputs = {folder_ / "a.txt"};
+  EXPECT_THAT(message_of<ConfigError>([&] { tokenize_files(*bytes_, chat); }),
+              HasSubstr("--chat needs JSONL"));
+}
+
 }  // namespace
 }  // namespace braid

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "ops/activation.h"
+#include "ops/adapter.h"
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
@@ -162,6 +163,8 @@ std::vector<OpSpec> specs(DType dtype) {
       {"add", {}, {in, in, out}},
       {"add_gated", {}, {in, in, read(w, {kRows, 1}), out}},
       {"add_gated_backward", {}, {in, read(w, {kRows, 1}), in, out, write(w, {kRows, 1})}},
+      {"add_adapters", to_attributes(AddAdaptersAttributes{}), {in, in, out}},
+      {"adapter_grad", to_attributes(AdapterGradAttributes{}), {in, out}},
       {"accumulate", {}, {in, read_write(w, {kRows, kWidth})}},
       {"embedding",
        to_attributes(EmbeddingAttributes{.sequence = 64}),

@@ -407,5 +407,30 @@ TEST(MainGrad, IsOfParametersOnly) {
   EXPECT_EQ(message_of<InternalError>([&] { builder.main_grad(x); }), "x is not a parameter");
 }
 
+// x -> frozen product -> norm -> trained product -> frozen product: no wgrad of frozen weights, the
+// norm's is overwritten, and nothing is computed in front of the trained product.
+TEST(FrozenWeights, HaveNoGradientTasks) {
+  Forward forward;
+  GraphBuilder& b = forward.builder();
+  const auto frozen = [&](const char* name, Shape shape) {
+    return b.named_value({.name = name,
+                          .dtype = DType::kBF16,
+                          .shape = shape,
+                          .kind = ValueKind::kParam,
+                          .frozen = true});
+  };
+  ValueId y =
+      linear(b, forward.input("x", {kRows, 6}), frozen("w0", {6, 6}), std::nullopt, "first");
+  y = linear(b, y, forward.param("w1", {6, 6}), std::nullopt, "second");
+  y = rmsnorm(b, y, frozen("n", {6}), 1e-5, "norm");
+  y = linear(b, y, frozen("head", {kVocabulary, 6}), std::nullopt, "logits");
+  forward.loss_of_logits(y);
+  EXPECT_THAT(backward_of(forward.differentiated()),
+              ElementsAre(kLossBackward, "linear_dgrad(logits.grad, head -> norm.grad)",
+                          "rmsnorm_backward(second, n, norm.rstd, norm.grad -> second.grad, "
+                          "n.unread_grad)",
+                          "linear_wgrad(first, second.grad -> +w1.main_grad)"));
+}
+
 }  // namespace
 }  // namespace braid

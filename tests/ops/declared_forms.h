@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ops/activation.h"
+#include "ops/adapter.h"
 #include "ops/attention.h"
 #include "ops/attention_step.h"
 #include "ops/collectives.h"
@@ -696,6 +697,15 @@ class DeclaredForms {
           {},
           {rows, gate, rows, write(data_, {kRows, kWidth}), write(wide_, {kRows, 1})}},
          {"x", "z", "dy", "dx", "dz"}});
+    add({{"add_adapters",
+          to_attributes(AddAdaptersAttributes{.scale = 2.0}),
+          {rows, rows, write(data_, {kRows, kWidth})}},
+         {"base", "z", "y"}});
+    add({{"adapter_grad",
+          to_attributes(AdapterGradAttributes{.scale = 2.0}),
+          {rows, write(data_, {kRows, kWidth})}},
+         {"dy", "dz"},
+         {{0, 1}}});
     add({{"cast", {}, {read(data_, shape), write(other, shape)}}, {"x", "y"}});
     add({{"cast", {}, {read(other, shape), write(data_, shape)}}, {"x", "y"}});
     add({{"accumulate", {}, {read(data_, shape), read_write(wide_, shape)}}, {"x", "y"}});

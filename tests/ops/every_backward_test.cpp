@@ -3,6 +3,7 @@
 
 #include "base/expect_error.h"
 #include "ops/activation.h"
+#include "ops/adapter.h"
 #include "ops/add_gated.h"
 #include "ops/attention.h"
 #include "ops/attention_step.h"
@@ -166,6 +167,7 @@ void build_every_op(Forward& forward) {
   add_router(forward, y);
   const ValueId gate = router_linear(b, y, forward.param("gate", {1, 12}), "gate");
   y = add_gated(b, y, {.x = through_experts(forward, y), .z = gate}, "gated");
+  y = add_adapters(b, y, std::array{Adapter{.z = y, .columns = {}}}, 2.0, "adapted");
   y = through_every_collective(b, y);
   forward.sharded_loss_of_logits(
       linear(b, y, forward.param("head_shard", {kVocabulary / 2, 12}), std::nullopt, "shard"));

@@ -26,6 +26,7 @@ struct Case {
   bool shared_gate = false;
   int64_t q_lora_rank = 0;
   RopeScaling rope_scaling = {};
+  LoraSpec lora = {};
 };
 
 bool has_attention(const LayerPattern& layers) {
@@ -65,7 +66,8 @@ class DoubleModel {
               .tied_embeddings = which.tied,
               .qkv_bias = !which.layers.has(kMlaBlock) && !which.layers.has(kMambaBlock),
               .rope_scaling = which.rope_scaling,
-              .init_std = 0.3},
+              .init_std = 0.3,
+              .lora = which.lora},
         layout_(make_parameter_layout(model_parameters(spec_))),
         microbatches_(microbatches) {
     const TrainProgramOptions options{.microbatch = 2,
@@ -147,6 +149,9 @@ TEST_P(ModelGradient, EqualsCentralDifferences) {
   DoubleModel model(GetParam(), 2);
   model.loss();
   for (const Parameter& parameter : model.layout().parameters) {
+    if (parameter.frozen) {
+      continue;
+    }
     const ParameterSlot& slot = model.layout().slot(parameter.name);
     const ParameterUnit& unit = model.layout().units[slot.unit];
     // All of the small ones; of the others every 7th element, which no row length divides.
@@ -232,7 +237,18 @@ INSTANTIATE_TEST_SUITE_P(
                               .factor = 8,
                               .original_max_position_embeddings = 64,
                               .mscale = 1,
-                              .mscale_all_dim = 0.5}}),
+                              .mscale_all_dim = 0.5}},
+        Case{.style = kLlamaStyle,
+             .tied = true,
+             .kv_heads = 1,
+             .name = "adapters",
+             .lora = {.rank = 2, .alpha = 3, .targets = {"*"}}},
+        Case{.style = kGpt2Style,
+             .tied = true,
+             .kv_heads = 2,
+             .name = "some_adapters",
+             .layers = LayerPattern::parse("mlp attention"),
+             .lora = {.rank = 3, .alpha = 2, .targets = {"q", "v", "fc2"}}}),
     [](const auto& test) { return test.param.name; });
 
 }  // namespace

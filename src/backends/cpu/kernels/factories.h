@@ -33,6 +33,8 @@ CpuKernel make_cross_entropy_backward(const OpSpec& spec, int num_workers);
 CpuKernel make_add(const OpSpec& spec, int num_workers);
 CpuKernel make_add_gated(const OpSpec& spec, int num_workers);
 CpuKernel make_add_gated_backward(const OpSpec& spec, int num_workers);
+CpuKernel make_add_adapters(const OpSpec& spec, int num_workers);
+CpuKernel make_adapter_grad(const OpSpec& spec, int num_workers);
 CpuKernel make_accumulate(const OpSpec& spec, int num_workers);
 CpuKernel make_cast(const OpSpec& spec, int num_workers);
 CpuKernel make_copy(const OpSpec& spec, int num_workers);  // also for identity

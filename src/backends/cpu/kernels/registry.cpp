@@ -38,6 +38,8 @@ constexpr std::array kKernels = {
     KernelEntry{"add", make_add},
     KernelEntry{"add_gated", make_add_gated},
     KernelEntry{"add_gated_backward", make_add_gated_backward},
+    KernelEntry{"add_adapters", make_add_adapters},
+    KernelEntry{"adapter_grad", make_adapter_grad},
     KernelEntry{"accumulate", make_accumulate},
     KernelEntry{"cast", make_cast},
     KernelEntry{"copy", make_copy},

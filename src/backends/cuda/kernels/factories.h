@@ -32,6 +32,8 @@ CudaKernel make_cuda_cross_entropy_backward(const OpSpec& spec, CudaContext& con
 CudaKernel make_cuda_add(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_add_gated(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_add_gated_backward(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_add_adapters(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_adapter_grad(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_accumulate(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_cast(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_copy(const OpSpec& spec, CudaContext& context);

@@ -42,6 +42,8 @@ constexpr std::array kKernels = {
     KernelEntry{"add", make_cuda_add},
     KernelEntry{"add_gated", make_cuda_add_gated},
     KernelEntry{"add_gated_backward", make_cuda_add_gated_backward},
+    KernelEntry{"add_adapters", make_cuda_add_adapters},
+    KernelEntry{"adapter_grad", make_cuda_adapter_grad},
     KernelEntry{"accumulate", make_cuda_accumulate},
     KernelEntry{"cast", make_cuda_cast},
     KernelEntry{"copy", make_cuda_copy},

@@ -78,7 +78,8 @@ void add_parameters(ParameterList& list, const ModelSpec& spec) {
        .in = spec.width,
        .bias = spec.qkv_bias,
        .split = TensorSplit::kHeads,
-       .heads = {{spec.heads, head_size}, {spec.kv_heads, head_size}, {spec.kv_heads, head_size}}});
+       .heads = {{spec.heads, head_size}, {spec.kv_heads, head_size}, {spec.kv_heads, head_size}},
+       .matrices = {"q", "k", "v"}});
   if (spec.style.head_norm != HeadNorm::kNone) {
     const bool whole = spec.style.head_norm == HeadNorm::kRow;
     list.head_norm("attention.query_norm", whole ? spec.heads * head_size : head_size);
@@ -88,7 +89,8 @@ void add_parameters(ParameterList& list, const ModelSpec& spec) {
                                  .in = spec.heads * head_size,
                                  .bias = spec.style.linear_biases,
                                  .split = TensorSplit::kColumns,
-                                 .std_scale = list.residual_scale()});
+                                 .std_scale = list.residual_scale(),
+                                 .matrices = {"proj"}});
 }
 
 ValueId normalised_heads(BlockBuilder& builder, ValueId qkv, const LocalHeads& local) {
@@ -109,7 +111,10 @@ ValueId forward(BlockBuilder& builder, ValueId x) {
   const ModelSpec& spec = builder.spec();
   const LocalHeads local = local_heads(spec, builder.tensor());
   const ContextShard& context = builder.context();
-  ValueId qkv = builder.column_linear(x, "attention.qkv");
+  const int64_t keys = local.heads * spec.head_size;
+  const int64_t values = keys + local.kv_heads * spec.head_size;
+  ValueId qkv = builder.column_linear(x, "attention.qkv",
+                                      {{"q"}, {"k", {.begin = keys}}, {"v", {.begin = values}}});
   if (spec.style.head_norm != HeadNorm::kNone) {
     qkv = normalised_heads(builder, qkv, local);
   }
@@ -136,7 +141,7 @@ ValueId forward(BlockBuilder& builder, ValueId x) {
                                            .outer_index = context.outer_index(),
                                            .method = context.method},
                                           "attention.core");
-  return builder.row_linear(mixed, "attention.proj");
+  return builder.row_linear(mixed, "attention.proj", {{"proj"}});
 }
 
 /// Causal attention: a token attends to half of the sequence on average, in two products; five in
@@ -229,6 +234,7 @@ void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) 
 /// (ops/context_attention.h).
 extern const BlockDefinition kAttentionBlock{.name = "attention",
                                              .role = BlockRole::kMixer,
+                                             .takes_adapters = true,
                                              .needed_sizes = kNeededSizes,
                                              .derive_sizes = derive_sizes,
                                              .check_sizes = check_sizes,

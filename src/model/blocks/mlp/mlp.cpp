@@ -37,12 +37,15 @@ void add_parameters(ParameterList& list, const ModelSpec& spec) {
   list.linear("mlp.fc1", {.out = fc1_rows(spec),
                           .in = spec.width,
                           .bias = spec.style.linear_biases,
-                          .gate_up_rows = is_gated(spec)});
+                          .gate_up_rows = is_gated(spec),
+                          .matrices = is_gated(spec) ? std::vector<std::string_view>{"gate", "up"}
+                                                     : std::vector<std::string_view>{"fc1"}});
   list.linear("mlp.fc2", {.out = spec.width,
                           .in = spec.ffn,
                           .bias = spec.style.linear_biases,
                           .split = TensorSplit::kColumns,
-                          .std_scale = list.residual_scale()});
+                          .std_scale = list.residual_scale(),
+                          .matrices = {"fc2"}});
 }
 
 ValueId activate(BlockBuilder& builder, ValueId x) {
@@ -58,8 +61,12 @@ ValueId activate(BlockBuilder& builder, ValueId x) {
 }
 
 ValueId forward(BlockBuilder& builder, ValueId x) {
-  const ValueId hidden = builder.column_linear(x, "mlp.fc1");
-  return builder.row_linear(activate(builder, hidden), "mlp.fc2");
+  const ValueId hidden =
+      is_gated(builder.spec())
+          ? builder.column_linear(
+                x, "mlp.fc1", {{"gate", {.begin = 0, .step = 2}}, {"up", {.begin = 1, .step = 2}}})
+          : builder.column_linear(x, "mlp.fc1", {{"fc1"}});
+  return builder.row_linear(activate(builder, hidden), "mlp.fc2", {{"fc2"}});
 }
 
 BlockCost cost(const ModelSpec& spec, int64_t /*sequence*/) {
@@ -99,6 +106,7 @@ void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) 
 /// each.
 extern const BlockDefinition kMlpBlock{.name = "mlp",
                                        .role = BlockRole::kFeedForward,
+                                       .takes_adapters = true,
                                        .derive_sizes = derive_sizes,
                                        .check_sizes = check_sizes,
                                        .tensor_fault = tensor_fault,

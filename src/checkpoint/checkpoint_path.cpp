@@ -1,4 +1,4 @@
-#include "cli/checkpoint_path.h"
+#include "checkpoint/checkpoint_path.h"
 
 #include <filesystem>
 
