@@ -101,6 +101,15 @@ void check_quantize(const OpSpec& spec) {
   operands.done();
 }
 
+/// One scale for all is known only once all of x was read; then x is read again.
+OpCost quantize_cost(const OpSpec& spec) {
+  OpCost cost = elementwise_cost<4>(spec);
+  if (attributes_of<QuantizeAttributes>(spec).block == 0) {
+    cost.bytes_read *= 2;
+  }
+  return cost;
+}
+
 }  // namespace
 
 Shape ScaleLayout::shape(const Shape& data) const {
@@ -174,7 +183,7 @@ const OpDefinition kQuantizeOp{
     .family = OpFamily::kMemoryBound,
     .kind = OpKind::kElementwise,
     .check = check_quantize,
-    .cost = elementwise_cost<4>,
+    .cost = quantize_cost,
     .recompute = Recompute::kNorms,
     .split = kNeverSplit,
     .tally = TallyKind::kFp8Losses,
@@ -186,7 +195,7 @@ const OpDefinition kQuantizeWeightOp{
     .family = OpFamily::kMemoryBound,
     .kind = OpKind::kElementwise,
     .check = check_quantize,
-    .cost = elementwise_cost<4>,
+    .cost = quantize_cost,
     .recompute = Recompute::kNone,
     .split = kNeverSplit,
     .tally = TallyKind::kFp8Losses,

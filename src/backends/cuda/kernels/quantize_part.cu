@@ -79,6 +79,41 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+constexpr int kChunksOfOne = 16;  // of a thread, where one magnitude is wanted
+
+/// The largest of all: one atomic for each block of threads. More of them on one address would take
+/// longer than reading x.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    one_magnitude_kernel(const __grid_constant__ PartArgs args) {
+  const auto* const x = static_cast<const T*>(args.x);
+  const int64_t first = int64_t{blockIdx.x} * kThreads * kChunksOfOne + threadIdx.x;
+  int most = 0;
+#pragma unroll 4
+  for (int i = 0; i < kChunksOfOne; ++i) {
+    const int64_t elem = (first + int64_t{i} * kThreads) * kChunk;
+    if (elem < args.count) {
+      const auto values = as_bf16(load_vector<kChunk, true>(x + elem, kChunk));
+#pragma unroll
+      for (const Bf16 value : values.elems) {
+        most = max(most, magnitude_of(value));
+      }
+    }
+  }
+  __shared__ int shared[kThreads / 32];
+  most = __reduce_max_sync(~0U, most);
+  if (threadIdx.x % 32 == 0) {
+    shared[threadIdx.x / 32] = most;
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    for (const int of_warp : shared) {
+      most = max(most, of_warp);
+    }
+    atomicMax(args.magnitudes, most);
+  }
+}
+
 /// Of any sizes, one element per thread.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
@@ -155,9 +190,14 @@ bool has_whole_chunks(const PartArgs& args) {
 template <class T>
 void launch_magnitudes(const PartArgs& args, cudaStream_t stream) {
   if (has_whole_chunks(args)) {
-    const unsigned grid =
-        grid_of(ceil_div(args.count, int64_t{kThreads} * kChunk * kChunksOfThread));
-    part_magnitudes_kernel<T><<<grid, kThreads, 0, stream>>>(args);
+    const auto grid = [&](int chunks) {
+      return grid_of(ceil_div(args.count, int64_t{kThreads} * kChunk * chunks));
+    };
+    if (args.block == 0) {
+      one_magnitude_kernel<T><<<grid(kChunksOfOne), kThreads, 0, stream>>>(args);
+    } else {
+      part_magnitudes_kernel<T><<<grid(kChunksOfThread), kThreads, 0, stream>>>(args);
+    }
   } else {
     const unsigned grid = grid_of(ceil_div(args.count, kThreads));
     any_part_magnitudes_kernel<T><<<grid, kThreads, 0, stream>>>(args);
