@@ -78,6 +78,17 @@ TEST_F(LoraRuns, NameWhatIsWrongWithTheBase) {
   EXPECT_THAT(error_of(train({"lora.alpha=8"}), 2), HasSubstr("set lora.rank"));
 }
 
+TEST_F(LoraRuns, RefuseWhatIsNoAdapterOfPeft) {
+  EXPECT_THAT(error_of({"export", "runs/run", "peft", "--adapters"}, 2),
+              HasSubstr("--adapters: the run of runs/run has none"));
+  output_of(tune({"model.family=gpt2", "lora.base=initial", "train.steps=1"}));
+  EXPECT_THAT(error_of({"export", "tuned", "peft", "--adapters"}, 2),
+              HasSubstr("--adapters: the matrices of a GPT2LMHeadModel are not those of its"));
+  EXPECT_THAT(output_of({"export", "tuned", "merged"}), HasSubstr("wrote merged: config.json"));
+  EXPECT_THAT(error_of(tune({"logging.run_folder=again", "lora.base=tuned"}), 2),
+              HasSubstr("lora.base = \"tuned\": its checkpoint has adapters only"));
+}
+
 // The model sees the questions, but is not trained to write them.
 TEST_F(LoraRuns, LearnTheAnswersOfAChat) {
   std::string lines;
