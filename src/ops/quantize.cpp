@@ -101,15 +101,6 @@ void check_quantize(const OpSpec& spec) {
   operands.done();
 }
 
-/// One scale for all is known only once all of x was read; then x is read again.
-OpCost quantize_cost(const OpSpec& spec) {
-  OpCost cost = elementwise_cost<4>(spec);
-  if (attributes_of<QuantizeAttributes>(spec).block == 0) {
-    cost.bytes_read *= 2;
-  }
-  return cost;
-}
-
 }  // namespace
 
 Shape ScaleLayout::shape(const Shape& data) const {
@@ -168,6 +159,11 @@ std::optional<OpSpec> quantize_source(const OpSpec& spec) {
   return source;
 }
 
+bool reads_values_twice(const OpSpec& spec) {
+  const bool makes_copies = spec.op == kQuantizeOp.name || spec.op == kQuantizeWeightOp.name;
+  return makes_copies && attributes_of<QuantizeAttributes>(spec).block == 0;
+}
+
 std::string_view watched_factor(const OpSpec& spec, Phase phase) {
   if (spec.op != kQuantizeOp.name) {
     return "w";
@@ -183,7 +179,7 @@ const OpDefinition kQuantizeOp{
     .family = OpFamily::kMemoryBound,
     .kind = OpKind::kElementwise,
     .check = check_quantize,
-    .cost = quantize_cost,
+    .cost = elementwise_cost<4>,
     .recompute = Recompute::kNorms,
     .split = kNeverSplit,
     .tally = TallyKind::kFp8Losses,
@@ -195,7 +191,7 @@ const OpDefinition kQuantizeWeightOp{
     .family = OpFamily::kMemoryBound,
     .kind = OpKind::kElementwise,
     .check = check_quantize,
-    .cost = quantize_cost,
+    .cost = elementwise_cost<4>,
     .recompute = Recompute::kNone,
     .split = kNeverSplit,
     .tally = TallyKind::kFp8Losses,

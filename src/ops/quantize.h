@@ -123,6 +123,10 @@ OperandSpec quantized_value(const OpSpec& spec);
 /// The op that makes what a quantize spec rounds, which it writes last; nullopt without a source.
 std::optional<OpSpec> quantize_source(const OpSpec& spec);
 
+/// Whether FP8 copies need two passes over the values: one scale for all is known only once all
+/// were read. The op's cost counts one.
+bool reads_values_twice(const OpSpec& spec);
+
 /// The factor of a product that a task with a tally rounds: "x", "w" or "dy".
 std::string_view watched_factor(const OpSpec& spec, Phase phase);
 
