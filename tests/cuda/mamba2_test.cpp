@@ -1,5 +1,7 @@
 #include "support/mamba2_cases.h"
 
+#include "backends/cuda/kernels/mamba2_scratch.h"
+#include "base/expect_error.h"
 #include "support/cuda_kernel_checks.h"
 
 namespace braid {
@@ -173,6 +175,29 @@ TEST_F(Mamba2CudaTest, IsRepeatable) {
     expect_repeatable([&] { return forward_case(c); }, context());
     expect_repeatable([&] { return backward_case(c, true); }, context());
   }
+}
+
+std::string refusal(const Mamba2Case& c, DType dtype = DType::kBF16) {
+  const KernelCase kernel = c.forward(dtype);
+  return message_of<ConfigError>([&] { check_mamba2_limits(kernel.spec(), c.a); });
+}
+
+// Without a GPU, too.
+TEST(Mamba2Limits, NameTheKeyAndTheNearestSettingOfGpus) {
+  const Mamba2Attributes a{
+      .sequence = 8, .heads = 2, .head_size = 64, .groups = 1, .state = 128, .chunk = 8};
+  EXPECT_NO_THROW(check_mamba2_limits(Mamba2Case{a}.forward(DType::kBF16).spec(), a));
+  Mamba2Attributes other = a;
+  other.head_size = 128;
+  EXPECT_THAT(refusal({other}), testing::StartsWith("model.mamba_head_dim = 128: "));
+  EXPECT_THAT(refusal({other}),
+              testing::HasSubstr("multiples of 8 up to 64; set 64, or runtime.device"));
+  other = a;
+  other.state = 20;
+  EXPECT_THAT(refusal({other}), testing::HasSubstr("model.ssm_state_size = 20: "));
+  EXPECT_THAT(refusal({other}), testing::HasSubstr("set 24, or"));
+  EXPECT_THAT(refusal({a, 1, 5}), testing::HasSubstr("model.conv_kernel = 5: "));
+  EXPECT_THAT(refusal({a}, DType::kF32), testing::HasSubstr("in bfloat16, not f32"));
 }
 
 }  // namespace

@@ -15,25 +15,43 @@ int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-void check_size(const OpSpec& spec, std::string_view name, int64_t value, int64_t limit) {
-  check(value % 8 == 0 && value <= limit,
-        "op {}: {} = {}; its CUDA kernels have multiples of 8 up to {}", spec.op, name, value,
-        limit);
+void check_size(std::string_view key, int64_t value, int64_t limit) {
+  if (value % 8 != 0 || value > limit) {
+    const int64_t nearest = std::clamp<int64_t>((value + 4) / 8 * 8, 8, limit);
+    throw_config_error(
+        "model.{} = {}: layers with states run on GPUs with multiples of 8 up to {}; set {}, or "
+        "runtime.device = \"cpu\"",
+        key, value, limit, nearest);
+  }
 }
 
 }  // namespace
 
 void check_mamba2_limits(const OpSpec& spec, const Mamba2Attributes& attributes) {
-  const DType dtype = spec.operands[0].dtype;
-  check(dtype == DType::kBF16, "op {}: no CUDA kernel for {}", spec.op, dtype_name(dtype));
-  check_size(spec, "head_size", attributes.head_size, kSsdHeadSize);
-  check_size(spec, "state", attributes.state, kSsdState);
+  if (const DType dtype = spec.operands[0].dtype; dtype != DType::kBF16) {
+    throw_config_error(
+        "layers with states run on GPUs in bfloat16, not {}; set train.dtype = \"bfloat16\", or "
+        "runtime.device = \"cpu\"",
+        dtype_name(dtype));
+  }
+  check_size("mamba_head_dim", attributes.head_size, kSsdHeadSize);
+  check_size("ssm_state_size", attributes.state, kSsdState);
+  constexpr int64_t kLeastTaps = 2;
+  constexpr int64_t kMostTaps = 4;
   const int64_t taps = spec.operands[1].shape[1];
-  check(taps >= 2 && taps <= 4, "op {}: {} taps; its CUDA kernels have 2 to 4", spec.op, taps);
+  if (taps < kLeastTaps || taps > kMostTaps) {
+    throw_config_error(
+        "model.conv_kernel = {}: layers with states run on GPUs with {} to {} taps; set {}, or "
+        "runtime.device = \"cpu\"",
+        taps, kLeastTaps, kMostTaps, std::clamp(taps, kLeastTaps, kMostTaps));
+  }
   const int64_t width = attributes.inner() / attributes.norm_groups;
-  check(width <= kMaxMamba2NormWidth,
-        "op {}: {} channels are normalised together; its CUDA kernels hold up to {}", spec.op,
+  if (width > kMaxMamba2NormWidth) {
+    throw_config_error(
+        "model.mamba_n_groups: {} channels of a group are normalised together, and GPUs do up to "
+        "{}; set more groups, or runtime.device = \"cpu\"",
         width, kMaxMamba2NormWidth);
+  }
 }
 
 int64_t mamba2_conv_tiles(int64_t tokens, int64_t sequence) {

@@ -18,7 +18,7 @@ inline constexpr int kConvRows = 64;     ///< rows of a thread of the convolutio
 /// Channels that are normalised together, at most: 512 threads with 4 vectors of 8.
 inline constexpr int64_t kMaxMamba2NormWidth = 16384;
 
-/// Throws InternalError naming what the kernels do not have.
+/// Throws ConfigError naming key, value, limit and a setting that the kernels have.
 void check_mamba2_limits(const OpSpec& spec, const Mamba2Attributes& attributes);
 
 /// Blocks of rows in the convolution, and in the gated norm's backward.
