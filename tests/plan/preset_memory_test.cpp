@@ -90,7 +90,7 @@ RunPlan preset_run(uint64_t seed, const std::string& preset) {
 // step.
 TEST(PresetMemory, IsWithinFivePercentInRandomLayouts) {
   constexpr std::array kPresets = {"gpt2-124m", "gpt2-355m", "llama-1b", "qwen2.5-0.5b"};
-  constexpr uint64_t kNumSeeds = kSanitized ? 2 : 18;
+  constexpr uint64_t kNumSeeds = kSanitized ? 4 : 18;
   int num_programs = 0;
   int num_smaller = 0;  // than in a quick plan
   for (uint64_t seed = 0; seed < kNumSeeds; ++seed) {
