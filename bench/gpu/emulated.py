@@ -7,7 +7,8 @@ usage: emulated.py --bin FOLDER --results FOLDER [--case NAME]... [--variant NAM
 
 Variants: `found` is the overlap that `braid simulate --auto-overlap` finds for eight such GPUs (FOUND/CASE.toml where --found has it),
 `copies` the same with the data of the other ranks made in every step (slow, in exactly the memory of the run), `defaults` what the run file says,
-`off` none. NAME-RECIPE is the same with train.fp8 = RECIPE, tensor or block (FOUND/CASE-RECIPE.toml). All cases in the first variant come first, so that --seconds cuts off the least important.
+`off` none. NAME-RECIPE is the same with train.fp8 = RECIPE, tensor or block (FOUND/CASE-RECIPE.toml). All cases in the first variant come
+first, so that --seconds cuts off the least important.
 The page, FOLDER/emulated.md or --report, has the newest result of each case and variant.
 """
 import argparse

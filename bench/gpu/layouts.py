@@ -97,7 +97,8 @@ rank and all communication by copy engines (`overlap.comm_engine = "copy"`), {ra
 
 {table}
 Loss: the largest difference of a step's loss to that of one rank (tolerance {loss}). Weights: root mean square of their difference after the
-last step, relative to one rank's (tolerance {weights}); five times that for FP8 with one scale on tensor ranks, whose scales are of their own parts. The same bits: losses, norms, and all tensors of the checkpoint.
+last step, relative to one rank's (tolerance {weights}). Both tolerances are five times as large for FP8 with one scale on tensor ranks: each rank has the
+scale of its own part. The same bits: losses, norms, and all tensors of the checkpoint.
 """
 
 
