@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Tokens per second of training steps on one GPU, braid beside PyTorch: the cases of cases/*.toml and, if named, cases/experts, in turns.
+"""Tokens per second of training steps on one GPU, braid beside PyTorch, in turns: the cases of cases/*.toml and, if named, those of
+cases/experts and cases/finetune (for which PyTorch needs the package peft).
 
 usage: end_to_end.py --bin FOLDER --results FOLDER [--case NAME]... [--rounds N] [--fp8] [--choose] [--floors] [--small] [--device cpu]
 
@@ -17,10 +18,11 @@ import re
 import sys
 import tempfile
 import time
+import tomllib
 
 import expert_settings
 import gpu_bench
-from gpu_bench import CASES, EXPERT_CASES, FOLDER, Failure
+from gpu_bench import CASES, EXPERT_CASES, FINETUNE_CASES, FOLDER, Failure
 
 WARMUP_STEPS = 3  # the first step of braid runs task by task, PyTorch compiles in its first
 # braid logs a step after it has launched the next one, which takes part of a step if the graph is large. The last step is logged at
@@ -38,8 +40,8 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bin", required=True, type=pathlib.Path, help="build folder, or folder of the programs")
     parser.add_argument("--results", required=True, help="folder of raw.jsonl, which is appended to")
-    parser.add_argument("--case", action="append", choices=[*CASES, *EXPERT_CASES], dest="cases",
-                        help="only this one; may be repeated (default: all without experts)")
+    parser.add_argument("--case", action="append", choices=[*CASES, *EXPERT_CASES, *FINETUNE_CASES], dest="cases",
+                        help="only this one; may be repeated (default: all of cases/*.toml)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--flash-attn-4", action="store_true",
                         help="also PyTorch with this package, which must be installed, in each round")
@@ -87,7 +89,9 @@ class Bench:
         """The case as braid resolves it: sizes for PyTorch, FLOPs, planned memory."""
         changes = self.changes(case, self.chosen(case, "braid").get("microbatch"))
         text = gpu_bench.run([self.floor, gpu_bench.run_file(case), "--describe", *gpu_bench.as_arguments(changes)], 60)
-        shape = {**gpu_bench.last_json(text), "experts": expert_settings.of_run(gpu_bench.run_file(case), changes)}
+        run_file = gpu_bench.run_file(case)
+        shape = {**gpu_bench.last_json(text), "experts": expert_settings.of_run(run_file, changes),
+                 "lora": tomllib.loads(run_file.read_text(encoding="utf-8")).get("lora")}
         path = self.work / f"{case}.json"
         path.write_text(json.dumps(shape), encoding="utf-8")
         return shape, path

@@ -15,6 +15,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 CASES = ["llama-1b", "llama-1b-any-order", "llama-1b-accumulate", "llama-1b-accumulate-any-order", "llama-8b-l16",
          "llama-8b-l16-any-order", "qwen2.5-7b-l14", "gpt2-124m"]
 EXPERT_CASES = ["olmoe-l12", "qwen3-30b-a3b-l6", "mixtral-8x7b-l3"]  # of folder cases/experts
+FINETUNE_CASES = ["llama-8b-lora"]  # of folder cases/finetune
 
 # What --small makes of every case: seconds on a CPU, to rehearse the scripts.
 SMALL = {"model.layers": 2, "model.width": 128, "model.heads": 4, "model.head_size": 32, "model.ffn": 256,
@@ -183,7 +184,8 @@ def write_random_tokens(prefix, vocabulary, count=1 << 22, seed=1):
 
 def run_file(case):
     """Of a case on one GPU."""
-    return FOLDER / "cases" / ("experts" if case in EXPERT_CASES else "") / f"{case}.toml"
+    folder = "experts" if case in EXPERT_CASES else "finetune" if case in FINETUNE_CASES else ""
+    return FOLDER / "cases" / folder / f"{case}.toml"
 
 
 def with_small_experts(changes):

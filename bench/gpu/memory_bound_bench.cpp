@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <numeric>
 #include <random>
 #include <span>
 #include <string>
@@ -21,6 +22,7 @@
 #include "backends/cuda/device_arena.h"
 #include "backends/cuda/kernel.h"
 #include "ops/activation.h"
+#include "ops/adapter.h"
 #include "ops/attributes.h"
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
@@ -261,6 +263,42 @@ std::vector<BenchCase> model_cases(const ModelShapes& m) {
   return cases;
 }
 
+/// Adapters of llama-8b: on query, key and value, on gate and up, and on fc2.
+std::vector<BenchCase> adapter_cases() {
+  struct Product {
+    std::string_view name;
+    std::vector<int64_t> begins;
+    std::vector<int64_t> sizes;
+    int64_t step;
+  };
+  const std::vector<Product> products = {{"qkv", {0, 4096, 5120}, {4096, 1024, 1024}, 1},
+                                         {"gate and up", {0, 1}, {14336, 14336}, 2},
+                                         {"fc2", {0}, {4096}, 1}};
+  constexpr int64_t kRows = 8192;
+  constexpr double kScale = 2.0;
+  std::vector<BenchCase> cases;
+  for (const Product& product : products) {
+    const int64_t width = std::accumulate(product.sizes.begin(), product.sizes.end(), int64_t{0});
+    AddAdaptersAttributes a{.scale = kScale, .step = product.step, .begin = product.begins[0]};
+    std::vector<OperandSpec> operands = {in(kBF16, {kRows, width})};
+    for (size_t i = 0; i < product.sizes.size(); ++i) {
+      operands.push_back(in(kBF16, {kRows, product.sizes[i]}));
+    }
+    a.second_begin = product.begins.size() > 1 ? product.begins[1] : 0;
+    a.third_begin = product.begins.size() > 2 ? product.begins[2] : 0;
+    operands.push_back(out(kBF16, {kRows, width}));
+    cases.push_back({fmt::format("llama-8b add_adapters {}", product.name),
+                     {"add_adapters", to_attributes(a), operands}});
+    const AdapterGradAttributes grad{
+        .scale = kScale, .step = product.step, .begin = product.begins.back()};
+    cases.push_back({fmt::format("llama-8b adapter_grad {}", product.name),
+                     {"adapter_grad",
+                      to_attributes(grad),
+                      {in(kBF16, {kRows, width}), out(kBF16, {kRows, product.sizes.back()})}}});
+  }
+  return cases;
+}
+
 /// Ranges of parameters: a layer of llama-8b, and its embedding.
 std::vector<BenchCase> range_cases() {
   std::vector<BenchCase> cases;
@@ -353,6 +391,7 @@ void run(const std::string& part) {
     append(model_cases(model));
   }
   append(mamba2_cases());
+  append(adapter_cases());
   for (const BenchCase& bench : cases) {
     if (bench.name.find(part) != std::string::npos) {
       print_row(bench, measure_s(bench.spec, context, random), bytes_per_s);

@@ -4,6 +4,8 @@
 bf16 matrices with fp32 main weights, kept by FSDP2 or by autocast; torch.compile per block and for the loss; cuDNN's or flash
 attention, or the package flash-attn-4, which braid's build compiles for Hopper too; fused AdamW; gradients accumulated in fp32 and clipped to norm 1. Nothing waits for the GPU between steps.
 
+A model file with `lora` is fine-tuned by the package peft instead: frozen matrices, adapters and their moments in bf16.
+
 usage: torch_llm.py --model JSON_OF_braid_bench_floor_--describe [--weights fsdp|autocast|float32] [--attention NAME|fastest]
                     [--fp8 RECIPE_OF_torchao] [--microbatch N] [--steps N] [--warmup N] [--device cuda|cpu] [--eager]
 Prints one JSON line. Also a module: loss_curve/torch_losses.py trains the same models on real text.
@@ -21,6 +23,7 @@ from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+import torch_adapters
 from torch_experts import ExpertMlp, check_parameters
 
 ATTENTIONS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION,
@@ -211,6 +214,9 @@ class Trainer:
         self.compute_type = torch.float32 if weights == "float32" else torch.bfloat16
         with torch.device("meta"):
             self.model = Model(shape)
+        lora = shape.get("lora")
+        if lora:
+            torch_adapters.add_adapters(self.model, lora)
         check_parameters(self.model, shape)
         if fp8:
             convert_to_fp8(self.model.layers, fp8)
@@ -218,14 +224,17 @@ class Trainer:
             for layer in self.model.layers:
                 layer.compile()
         self.loss = torch.compile(cross_entropy) if compiled else cross_entropy
-        if weights == "fsdp":
+        if weights == "fsdp" and not lora:
             self.shard()
         self.model.to_empty(device=self.device)
         self.model.initialise(torch.Generator(self.device).manual_seed(seed))
+        if lora:
+            torch_adapters.initialise_adapters(self.model)
         self.angles = self.model.angles(shape["sequence"], self.device)
         self.clip_norm = shape["clip_norm"]
-        decayed = [p for p in self.model.parameters() if p.dim() > 1]
-        others = [p for p in self.model.parameters() if p.dim() <= 1]
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        decayed = [p for p in trained if p.dim() > 1]
+        others = [p for p in trained if p.dim() <= 1]
         groups = [{"params": decayed, "weight_decay": shape["weight_decay"]}, {"params": others, "weight_decay": 0.0}]
         self.optimizer = torch.optim.AdamW(groups, lr=shape["learning_rate"], betas=(shape["beta1"], shape["beta2"]),
                                            eps=shape["epsilon"], fused=True)
@@ -251,7 +260,7 @@ class Trainer:
         """`microbatches`: pairs of tokens and labels [B, T]. Returns the mean loss and the gradient norm."""
         total = torch.zeros((), device=self.device)
         for i, (tokens, labels) in enumerate(microbatches):
-            if self.weights == "fsdp":
+            if hasattr(self.model, "set_is_last_backward"):  # FSDP2's
                 last = i == len(microbatches) - 1
                 self.model.set_requires_gradient_sync(last)
                 self.model.set_is_last_backward(last)

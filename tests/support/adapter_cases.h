@@ -17,7 +17,8 @@ struct AdapterSizes {
   int64_t step = 1;
 };
 
-/// One matrix; two of three side by side; gate and up; a part of the width.
+/// One matrix; two of three side by side; gate and up; a part of the width; then those whose columns
+/// allow accesses of 16 bytes.
 inline const std::vector<AdapterSizes> kAwkwardAdapters = {
     {1, 1, {0}, {1}},
     {3, 5, {0}, {5}},
@@ -25,6 +26,11 @@ inline const std::vector<AdapterSizes> kAwkwardAdapters = {
     {5, 700, {0, 300, 513}, {300, 200, 187}},
     {9, 70, {0, 1}, {35, 35}, 2},
     {4, 12, {1}, {6}, 2},
+    {5, 112, {0, 64, 96}, {64, 32, 16}},
+    {3, 64, {8}, {24}},
+    {2, 6144, {0, 4096, 5120}, {4096, 1024, 1024}},
+    {3, 4128, {0, 1}, {2064, 2064}, 2},
+    {4, 64, {1}, {32}, 2},
 };
 inline constexpr double kAdapterScale = 1.75;
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "backends/cuda/kernels/block_sum.cuh"
 #include "backends/cuda/kernels/device_vector.cuh"
 #include "backends/cuda/kernels/launch.h"
 
