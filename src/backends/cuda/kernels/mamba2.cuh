@@ -140,7 +140,7 @@ void launch_mamba2_conv_backward(const Mamba2Args& args, const Mamba2WeightGrads
 inline constexpr float kLog2E = 1.4426950408889634f;
 
 __device__ inline float sigmoid(float x) {
-  return 1.0f / (1.0f + ptx::exp2_approx(-x * kLog2E));
+  return ptx::reciprocal_approx(1.0f + ptx::exp2_approx(-x * kLog2E));
 }
 
 /// softplus(u), as ops/mamba2.h has it.

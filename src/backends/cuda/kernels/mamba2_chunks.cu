@@ -25,18 +25,34 @@ struct ChunksShared {
   HeadTile y;
 };
 
+/// The loads of a block, head by head.
 template <int N>
-__device__ void start_head(const Mamba2Args& args, ChunksShared<N>& shared, const ChunkRows& rows,
-                           int head, int stage) {
-  const Mamba2Sizes& s = args.sizes;
-  shared.x[stage].template start_load<kThreads>(
-      args.xbc + rows.begin * s.convolved() + head * s.head_size, s.convolved(), rows.count,
-      s.head_size);
-  shared.states[stage].template start_load<kThreads>(
-      args.states + (int64_t{blockIdx.x} * s.heads + head) * s.state_elems(), s.state, s.head_size,
-      s.state);
-  shared.steps[stage].start_load(args, rows, head);
-}
+class HeadWalk {
+ public:
+  __device__ HeadWalk(const Mamba2Args& args, const ChunkRows& rows, int first_head)
+      : rows_(rows.count),
+        head_size_(args.sizes.head_size),
+        x_(args.xbc + rows.begin * args.sizes.convolved() + first_head * args.sizes.head_size,
+           args.sizes.convolved(), args.sizes.head_size, args.sizes.head_size),
+        states_(args.states + (int64_t{blockIdx.x} * args.sizes.heads + first_head) *
+                                  args.sizes.state_elems(),
+                args.sizes.state, args.sizes.state, args.sizes.state_elems()),
+        steps_(args, rows, first_head) {}
+
+  __device__ void start_next(ChunksShared<N>& shared, int stage) {
+    x_.start_next(shared.x[stage], rows_);
+    states_.start_next(shared.states[stage], head_size_);
+    steps_.start_next(shared.steps[stage]);
+    ptx::end_copy_group();
+  }
+
+ private:
+  int rows_;
+  int head_size_;
+  TileWalk<HeadTile, kThreads> x_;
+  TileWalk<StateTile<N>, kThreads> states_;
+  StepWalk steps_;
+};
 
 /// M [16, 64] of the warp's rows; only columns up to its last row.
 template <int N>
@@ -132,8 +148,8 @@ __global__ void __launch_bounds__(kThreads, 2)
       args.xbc + rows.begin * s.convolved() + factor_column(s, heads.group);
   shared.b.template start_load<kThreads>(factors, s.convolved(), rows.count, s.state);
   shared.c.template start_load<kThreads>(factors + s.factor(), s.convolved(), rows.count, s.state);
-  start_head<N>(args, shared, rows, heads.first, 0);
-  ptx::end_copy_group();
+  HeadWalk<N> walk(args, rows, heads.first);
+  walk.start_next(shared, 0);
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int row = warp % kRowWarps * 16;
   const int column = warp / kRowWarps * kColumns;
@@ -143,8 +159,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     ptx::wait_for_copies<0>();
     __syncthreads();  // the tiles are here, and nobody reads those of the head before
     if (h + 1 < heads.count) {
-      start_head<N>(args, shared, rows, head + 1, (h + 1) % kStages);
-      ptx::end_copy_group();
+      walk.start_next(shared, (h + 1) % kStages);
     }
     if (h == 0) {
       multiply_factors<N>(products, shared, row);

@@ -52,22 +52,48 @@ struct BackwardShared {
   SharedTile<kSsdChunk, kSsdChunk> t;  ///< the sum of T over heads, [j][i]
 };
 
+/// The loads of a block, head by head.
 template <int N>
-__device__ void start_head(const Mamba2Args& args, BackwardShared<N>& shared, const ChunkRows& rows,
-                           int head, int stage) {
-  const Mamba2Sizes& s = args.sizes;
-  const int64_t state = (int64_t{blockIdx.x} * s.heads + head) * s.state_elems();
-  shared.x[stage].template start_load<kThreads>(
-      args.xbc + rows.begin * s.convolved() + head * s.head_size, s.convolved(), rows.count,
-      s.head_size);
-  shared.dy[stage].template start_load<kThreads>(
-      args.dy + rows.begin * s.inner() + head * s.head_size, s.inner(), rows.count, s.head_size);
-  shared.states[stage].template start_load<kThreads>(args.states + state, s.state, s.head_size,
-                                                     s.state);
-  shared.d_states[stage].template start_load<kThreads>(args.d_states + state, s.state, s.head_size,
-                                                       s.state);
-  shared.steps[stage].start_load(args, rows, head);
-}
+class HeadWalk {
+ public:
+  __device__ HeadWalk(const Mamba2Args& args, const ChunkRows& rows, int first_head)
+      : rows_(rows.count),
+        head_size_(args.sizes.head_size),
+        x_(args.xbc + rows.begin * args.sizes.convolved() + first_head * args.sizes.head_size,
+           args.sizes.convolved(), args.sizes.head_size, args.sizes.head_size),
+        dy_(args.dy + rows.begin * args.sizes.inner() + first_head * args.sizes.head_size,
+            args.sizes.inner(), args.sizes.head_size, args.sizes.head_size),
+        states_(states_walk(args, args.states, first_head)),
+        d_states_(states_walk(args, args.d_states, first_head)),
+        steps_(args, rows, first_head) {}
+
+  __device__ void start_next(BackwardShared<N>& shared, int stage) {
+    x_.start_next(shared.x[stage], rows_);
+    dy_.start_next(shared.dy[stage], rows_);
+    states_.start_next(shared.states[stage], head_size_);
+    d_states_.start_next(shared.d_states[stage], head_size_);
+    steps_.start_next(shared.steps[stage]);
+    ptx::end_copy_group();
+  }
+
+ private:
+  using States = TileWalk<StateTile<N>, kThreads>;
+
+  __device__ static States states_walk(const Mamba2Args& args, const Mamba2Data* states,
+                                       int first_head) {
+    const Mamba2Sizes& s = args.sizes;
+    return {states + (int64_t{blockIdx.x} * s.heads + first_head) * s.state_elems(), s.state,
+            s.state, s.state_elems()};
+  }
+
+  int rows_;
+  int head_size_;
+  TileWalk<HeadTile, kThreads> x_;
+  TileWalk<HeadTile, kThreads> dy_;
+  States states_;
+  States d_states_;
+  StepWalk steps_;
+};
 
 /// Registers of a warp that has rows j.
 struct RowSums {
@@ -406,7 +432,7 @@ __device__ void finish_factors(const Mamba2Args& args, BackwardShared<N>& shared
 /// Runs `of_head(stage, head, terms)` for one head after the other, once its tiles have arrived;
 /// warp 0 writes the terms of a head while the others begin with the next.
 template <int N>
-__device__ void for_each_head(const Mamba2Args& args, BackwardShared<N>& shared,
+__device__ void for_each_head(const Mamba2Args& args, BackwardShared<N>& shared, HeadWalk<N>& walk,
                               const ChunkRows& rows, const BlockHeads& heads, const auto& of_head) {
   const auto save_terms_before = [&](int h) {
     if (h > 0 && threadIdx.x < kWarpSize) {
@@ -414,13 +440,11 @@ __device__ void for_each_head(const Mamba2Args& args, BackwardShared<N>& shared,
     }
   };
   for (int h = 0; h < heads.count; ++h) {
-    const int head = heads.first + h;
     const int stage = h % kStages;
     ptx::wait_for_copies<0>();
     __syncthreads();  // the tiles are here, and the head before is done
     if (h + 1 < heads.count) {
-      start_head<N>(args, shared, rows, head + 1, (h + 1) % kStages);
-      ptx::end_copy_group();
+      walk.start_next(shared, (h + 1) % kStages);
     }
     save_terms_before(h);
     RowTerms& terms = shared.terms[stage];
@@ -428,7 +452,7 @@ __device__ void for_each_head(const Mamba2Args& args, BackwardShared<N>& shared,
       terms.whole_decay = shared.steps[stage].whole();
     }
     multiply_states<N>(shared, terms, stage);
-    of_head(stage, head, terms);
+    of_head(stage, heads.first + h, terms);
   }
   __syncthreads();
   save_terms_before(heads.count);
@@ -446,13 +470,13 @@ __global__ void __launch_bounds__(kThreads, 1)
       args.xbc + rows.begin * s.convolved() + factor_column(s, heads.group);
   shared.b.template start_load<kThreads>(factors, s.convolved(), rows.count, s.state);
   shared.c.template start_load<kThreads>(factors + s.factor(), s.convolved(), rows.count, s.state);
-  start_head<N>(args, shared, rows, heads.first, 0);
-  ptx::end_copy_group();
+  HeadWalk<N> walk(args, rows, heads.first);
+  walk.start_next(shared, 0);
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int row = warp % kRowWarps * 16;
   if (warp < kRowWarps) {
     RowSums sums;
-    for_each_head<N>(args, shared, rows, heads, [&](int stage, int head, RowTerms& terms) {
+    for_each_head<N>(args, shared, walk, rows, heads, [&](int stage, int head, RowTerms& terms) {
       if (head == heads.first) {
         multiply_rows<N>(sums.m, shared.b, shared.c, row, row);
       }
@@ -464,9 +488,10 @@ __global__ void __launch_bounds__(kThreads, 1)
     __syncthreads();
   } else {
     FactorSums<N> sums;
-    for_each_head<N>(args, shared, rows, heads, [&](int stage, int /*head*/, RowTerms& terms) {
-      compute_factors<N>(shared, sums, terms, row, stage);
-    });
+    for_each_head<N>(args, shared, walk, rows, heads,
+                     [&](int stage, int /*head*/, RowTerms& terms) {
+                       compute_factors<N>(shared, sums, terms, row, stage);
+                     });
     __syncthreads();
     finish_factors<N>(args, shared, sums, rows, heads, row);
   }

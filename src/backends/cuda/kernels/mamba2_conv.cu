@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "backends/cuda/cuda_error.h"
 #include "backends/cuda/kernels/column_sums.cuh"
 #include "backends/cuda/kernels/device_vector.cuh"
@@ -22,13 +24,13 @@ struct ConvPlace {
   int end;
   int channel;
 
-  __device__ explicit ConvPlace(const Mamba2Sizes& s) {
+  __device__ ConvPlace(const Mamba2Sizes& s, int first_channel) {
     const int tiles = (s.sequence + kConvRows - 1) / kConvRows;
     const int tile = static_cast<int>(blockIdx.y);
     sequence_begin = int64_t{tile / tiles} * s.sequence;
     begin = tile % tiles * kConvRows;
     end = min(begin + kConvRows, s.sequence);
-    channel = static_cast<int>(blockIdx.x * kThreads + threadIdx.x) * kChannels;
+    channel = first_channel + static_cast<int>(blockIdx.x * kThreads + threadIdx.x) * kChannels;
   }
 };
 
@@ -83,49 +85,50 @@ struct ConvWindow {
 
 using ConvInput = DeviceVector<Mamba2Data, kChannels>;
 
-/// The inputs of `count` rows from `begin` on; 0 outside of the sequence.
-template <bool kAligned, int kCount>
-__device__ void load_inputs(const Mamba2Args& args, const ConvPlace& place, int begin,
-                            ConvInput (&inputs)[kCount]) {
-  const Mamba2Sizes& s = args.sizes;
-  const Mamba2Data* const from =
-      args.zxbcdt + place.sequence_begin * s.row_elems() + s.inner() + place.channel;
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const int row = begin + i;
-    inputs[i] = ConvInput{};
-    if (row >= 0 && row < s.sequence) {
-      inputs[i] = load_vector<kChannels, kAligned>(from + int64_t{row} * s.row_elems(), kChannels);
-    }
-  }
-}
+/// What is convolved, of a thread's channels and sequence.
+class ConvInputs {
+ public:
+  __device__ ConvInputs(const Mamba2Args& args, const ConvPlace& place)
+      : stride_(args.sizes.row_elems()),
+        from_(args.zxbcdt + place.sequence_begin * stride_ + args.sizes.inner() + place.channel) {}
 
-/// The window before row `begin`.
-template <bool kAligned, int K>
-__device__ ConvWindow<kChannels, K> window_before(const Mamba2Args& args, const ConvPlace& place,
-                                                  int begin) {
-  ConvInput inputs[K - 1];
-  load_inputs<kAligned>(args, place, begin - (K - 1), inputs);
-  ConvWindow<kChannels, K> window;
-#pragma unroll
-  for (int k = 0; k + 1 < K; ++k) {
-    window.push(inputs[k]);
+  template <bool kAligned>
+  __device__ ConvInput load(int row) const {
+    return load_vector<kChannels, kAligned>(from_ + row * stride_, kChannels);
   }
-  return window;
-}
+  /// The window before row `begin`: 0 where the sequence has not begun.
+  template <bool kAligned, int K>
+  __device__ ConvWindow<kChannels, K> window_before(int begin) const {
+    ConvWindow<kChannels, K> window;
+#pragma unroll
+    for (int row = begin - (K - 1); row < begin; ++row) {
+      window.push(row >= 0 ? load<kAligned>(row) : ConvInput{});
+    }
+    return window;
+  }
+
+ private:
+  int64_t stride_;
+  const Mamba2Data* from_;
+};
 
 template <bool kAligned, int K>
 __global__ void __launch_bounds__(kThreads) conv_kernel(const __grid_constant__ Mamba2Args args) {
   const Mamba2Sizes& s = args.sizes;
-  const ConvPlace place(s);
+  const ConvPlace place(s, 0);
   if (place.channel >= s.convolved()) {
     return;
   }
   const ConvWeights<kChannels, K> weights(args, place.channel);
-  auto window = window_before<kAligned, K>(args, place, place.begin);
+  const ConvInputs from(args, place);
+  auto window = from.window_before<kAligned, K>(place.begin);
+  Mamba2Data* to = args.xbc + (place.sequence_begin + place.begin) * s.convolved() + place.channel;
   for (int begin = place.begin; begin < place.end; begin += kForwardBatch) {
     ConvInput inputs[kForwardBatch];
-    load_inputs<kAligned>(args, place, begin, inputs);
+#pragma unroll
+    for (int i = 0; i < kForwardBatch; ++i) {
+      inputs[i] = begin + i < place.end ? from.load<kAligned>(begin + i) : ConvInput{};
+    }
 #pragma unroll
     for (int i = 0; i < kForwardBatch; ++i) {
       window.push(inputs[i]);
@@ -136,41 +139,78 @@ __global__ void __launch_bounds__(kThreads) conv_kernel(const __grid_constant__ 
         out.elems[v] = narrow<Mamba2Data>(a * sigmoid(a));
       }
       if (begin + i < place.end) {
-        store_vector<true>(
-            args.xbc + (place.sequence_begin + begin + i) * s.convolved() + place.channel, out,
-            kChannels);
+        store_vector<true>(to, out, kChannels);
       }
+      to += s.convolved();
     }
   }
 }
 
-/// The gradient of V convolved channels of a row after SiLU.
-template <int V>
-__device__ void load_output_grads(const Mamba2Args& args, int64_t row, int channel,
-                                  float (&grads)[V]) {
-  const Mamba2Sizes& s = args.sizes;
-  if (channel < s.inner()) {
-    const auto dx = load_vector<V, true>(args.dx + row * s.inner() + channel, V);
-#pragma unroll
-    for (int v = 0; v < V; ++v) {
-      grads[v] = widen(dx.elems[v]);
-    }
-    return;
-  }
-#pragma unroll
-  for (int v = 0; v < V; ++v) {
-    grads[v] = 0;
-  }
-  for (int part = 0; part < s.parts(); ++part) {
-    const float* const from =
-        args.d_factors + (part * s.tokens + row) * (2 * s.factor()) + channel - s.inner();
-    const auto addend = load_vector<V, true>(from, V);
-#pragma unroll
-    for (int v = 0; v < V; ++v) {
-      grads[v] += addend.elems[v];
+/// The gradients after SiLU of a thread's channels: of x as `dx` has them, of B and C the sum of
+/// what the blocks that shared the heads of a group found.
+template <bool kOfFactors>
+class OutputGrads {
+ public:
+  using Elem = std::conditional_t<kOfFactors, float, Mamba2Data>;
+  using Row = DeviceVector<Elem, kChannels>;
+
+  __device__ OutputGrads(const Mamba2Args& args, const ConvPlace& place) {
+    const Mamba2Sizes& s = args.sizes;
+    if constexpr (kOfFactors) {
+      stride_ = 2 * s.factor();
+      from_ = args.d_factors + place.sequence_begin * stride_ + place.channel - s.inner();
+      parts_ = s.parts();
+      part_distance_ = s.tokens * stride_;
+    } else {
+      stride_ = s.inner();
+      from_ = args.dx + place.sequence_begin * stride_ + place.channel;
     }
   }
-}
+  __device__ Row load(int row) const {
+    const Elem* from = from_ + row * stride_;
+    Row sum = load_vector<kChannels, true>(from, kChannels);
+    if constexpr (kOfFactors) {
+#pragma unroll 1
+      for (int part = 1; part < parts_; ++part) {
+        from += part_distance_;
+        const Row addend = load_vector<kChannels, true>(from, kChannels);
+#pragma unroll
+        for (int v = 0; v < kChannels; ++v) {
+          sum.elems[v] += addend.elems[v];
+        }
+      }
+    }
+    return sum;
+  }
+
+ private:
+  const Elem* from_;
+  int64_t stride_;
+  int parts_ = 1;
+  int64_t part_distance_ = 0;
+};
+
+/// Rows of a batch of the backward, as they were loaded.
+template <bool kOfFactors>
+struct GradBatch {
+  ConvInput inputs[kBackwardBatch];
+  typename OutputGrads<kOfFactors>::Row outputs[kBackwardBatch];
+
+  /// Rows from `begin` to before `end`; the others are 0.
+  template <bool kAligned>
+  __device__ void load(const ConvInputs& from, const OutputGrads<kOfFactors>& grads, int begin,
+                       int end) {
+#pragma unroll
+    for (int i = 0; i < kBackwardBatch; ++i) {
+      inputs[i] = {};
+      outputs[i] = {};
+      if (begin + i < end) {
+        inputs[i] = from.load<kAligned>(begin + i);
+        outputs[i] = grads.load(begin + i);
+      }
+    }
+  }
+};
 
 /// Sums over a thread's rows.
 template <int K>
@@ -181,17 +221,17 @@ struct ConvSums {
 
 /// Moves on by one row, whose gradient after SiLU is `out`: the gradient before SiLU enters
 /// `grads`, and `sums` where `counts`.
-template <int K>
+template <int K, class Elem>
 __device__ void push_grads(ConvWindow<kChannels, K>& grads, ConvSums<K>& sums,
                            const ConvWindow<kChannels, K>& inputs,
-                           const ConvWeights<kChannels, K>& weights, const float (&out)[kChannels],
-                           bool counts) {
+                           const ConvWeights<kChannels, K>& weights,
+                           const DeviceVector<Elem, kChannels>& out, bool counts) {
   grads.push();
 #pragma unroll
   for (int v = 0; v < kChannels; ++v) {
     const float a = inputs.convolved(weights, v);
     const float share = sigmoid(a);
-    const float grad = out[v] * share * (1.0f + a * (1.0f - share));
+    const float grad = widen(out.elems[v]) * share * (1.0f + a * (1.0f - share));
     grads.rows[K - 1][v] = grad;
     const float counted = counts ? grad : 0.0f;
     sums.bias[v] += counted;
@@ -202,33 +242,34 @@ __device__ void push_grads(ConvWindow<kChannels, K>& grads, ConvSums<K>& sums,
   }
 }
 
-template <bool kAligned, int K>
-__global__ void __launch_bounds__(kThreads)
+/// Of the channels of x, or of those of B and C.
+template <bool kOfFactors, bool kAligned, int K>
+__global__ void __launch_bounds__(kThreads, kOfFactors ? 3 : 4)
     conv_backward_kernel(const __grid_constant__ Mamba2Args args) {
   const Mamba2Sizes& s = args.sizes;
-  const ConvPlace place(s);
-  if (place.channel >= s.convolved()) {
+  const ConvPlace place(s, kOfFactors ? s.inner() : 0);
+  if (place.channel >= (kOfFactors ? s.convolved() : s.inner())) {
     return;
   }
   const ConvWeights<kChannels, K> weights(args, place.channel);
-  auto inputs = window_before<kAligned, K>(args, place, place.begin);
+  const ConvInputs from(args, place);
+  const OutputGrads<kOfFactors> output_grads(args, place);
+  auto inputs = from.window_before<kAligned, K>(place.begin);
   ConvWindow<kChannels, K> grads;  // of the convolved inputs
   ConvSums<K> sums;
   // An input takes part in its own row and K - 1 later ones.
+  const int end = min(place.end + K - 1, s.sequence);
+  GradBatch<kOfFactors> next;
+  next.template load<kAligned>(from, output_grads, place.begin, end);
+  Mamba2Data* to = args.d_zxbcdt + (place.sequence_begin + place.begin - (K - 1)) * s.row_elems() +
+                   s.inner() + place.channel;
   for (int begin = place.begin; begin < place.end + K - 1; begin += kBackwardBatch) {
-    ConvInput more[kBackwardBatch];
-    float out[kBackwardBatch][kChannels] = {};
-    load_inputs<kAligned>(args, place, begin, more);
+    const GradBatch<kOfFactors> rows = next;
+    next.template load<kAligned>(from, output_grads, begin + kBackwardBatch, end);
 #pragma unroll
     for (int i = 0; i < kBackwardBatch; ++i) {
-      if (begin + i < s.sequence) {
-        load_output_grads(args, place.sequence_begin + begin + i, place.channel, out[i]);
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kBackwardBatch; ++i) {
-      inputs.push(more[i]);
-      push_grads(grads, sums, inputs, weights, out[i], begin + i < place.end);
+      inputs.push(rows.inputs[i]);
+      push_grads(grads, sums, inputs, weights, rows.outputs[i], begin + i < place.end);
       const int input = begin + i - (K - 1);
       ConvInput d_input;
 #pragma unroll
@@ -241,10 +282,9 @@ __global__ void __launch_bounds__(kThreads)
         d_input.elems[v] = narrow<Mamba2Data>(sum);
       }
       if (input >= place.begin && input < place.end) {
-        store_vector<kAligned>(args.d_zxbcdt + (place.sequence_begin + input) * s.row_elems() +
-                                   s.inner() + place.channel,
-                               d_input, kChannels);
+        store_vector<kAligned>(to, d_input, kChannels);
       }
+      to += s.row_elems();
     }
   }
   float* const bias_sums = args.partials + int64_t{blockIdx.y} * s.convolved();
@@ -260,8 +300,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-dim3 conv_grid(const Mamba2Sizes& s) {
-  return {grid_of(ceil_div(s.convolved(), int64_t{kChannels} * kThreads)),
+dim3 conv_grid(const Mamba2Sizes& s, int channels) {
+  return {grid_of(ceil_div(channels, int64_t{kChannels} * kThreads)),
           static_cast<unsigned>(mamba2_conv_tiles(s.tokens, s.sequence))};
 }
 
@@ -291,7 +331,8 @@ void dispatch_conv(const Mamba2Args& args, const auto& launch) {
 
 void launch_mamba2_conv(const Mamba2Args& args, cudaStream_t stream) {
   dispatch_conv(args, [&]<bool kAligned, int K>() {
-    conv_kernel<kAligned, K><<<conv_grid(args.sizes), kThreads, 0, stream>>>(args);
+    const dim3 grid = conv_grid(args.sizes, args.sizes.convolved());
+    conv_kernel<kAligned, K><<<grid, kThreads, 0, stream>>>(args);
   });
   BRAID_CUDA_CHECK(cudaGetLastError());
 }
@@ -300,7 +341,10 @@ void launch_mamba2_conv_backward(const Mamba2Args& args, const Mamba2WeightGrads
                                  cudaStream_t stream) {
   const Mamba2Sizes& s = args.sizes;
   dispatch_conv(args, [&]<bool kAligned, int K>() {
-    conv_backward_kernel<kAligned, K><<<conv_grid(s), kThreads, 0, stream>>>(args);
+    conv_backward_kernel<false, kAligned, K>
+        <<<conv_grid(s, s.inner()), kThreads, 0, stream>>>(args);
+    conv_backward_kernel<true, kAligned, K>
+        <<<conv_grid(s, 2 * s.factor()), kThreads, 0, stream>>>(args);
   });
   BRAID_CUDA_CHECK(cudaGetLastError());
   const auto tiles = static_cast<int>(mamba2_conv_tiles(s.tokens, s.sequence));

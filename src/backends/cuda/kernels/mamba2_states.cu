@@ -18,22 +18,14 @@ constexpr int kThreads = kRowWarps * kColumnWarps * kWarpSize;
 constexpr int kBlocksPerHead = 2;
 constexpr int kStages = 4;
 
-/// What the rows of a chunk count: `to_end` or `from_begin`, and the decay over the whole chunk.
+/// What the rows of a chunk count: `to_end` or `from_begin`; then the last decays from the chunk's
+/// begin, of which the very last is that over the whole chunk.
 struct WeightTile {
-  alignas(16) float of[kSsdChunk];
-  alignas(16) float last_decays[4];
+  static constexpr int kVector = 4;
+  static constexpr int kVectors = kSsdChunk / kVector + 1;
+  alignas(16) float of[kVectors * kVector];
 
-  __device__ void start_load(const float* weights, const float* from_begin) {
-    constexpr int kVector = 4;
-    constexpr int kVectors = kSsdChunk / kVector;
-    const int thread = static_cast<int>(threadIdx.x);
-    if (thread < kVectors) {
-      ptx::copy_16_async(of + kVector * thread, weights + kVector * thread, true);
-    } else if (thread == kVectors) {
-      ptx::copy_16_async(last_decays, from_begin + kSsdChunk - kVector, true);
-    }
-  }
-  __device__ float whole_decay() const { return last_decays[3]; }
+  __device__ float whole_decay() const { return of[kVectors * kVector - 1]; }
 };
 
 /// N columns of the state, of which a warp has kColumns.
@@ -46,24 +38,74 @@ struct StatesShared {
   StateTile<N> state;  ///< as it is written
 };
 
+/// The loads of a block, chunk by chunk in the order of its walk.
 template <int N, bool kBackward>
-__device__ void start_load(const Mamba2Args& args, StatesShared<N>& shared, int chunk, int stage) {
-  const Mamba2Sizes& s = args.sizes;
-  const ChunkRows rows(s, chunk);
-  const int head = static_cast<int>(blockIdx.x);
-  const int begin = static_cast<int>(blockIdx.z) * N;
-  const int column =
-      factor_column(s, head / s.heads_per_group()) + (kBackward ? s.factor() : 0) + begin;
-  const Mamba2Data* const from =
-      kBackward ? args.dy + rows.begin * s.inner() : args.xbc + rows.begin * s.convolved();
-  shared.rows[stage].template start_load<kThreads>(
-      from + head * s.head_size, kBackward ? s.inner() : s.convolved(), rows.count, s.head_size);
-  shared.factors[stage].template start_load<kThreads>(
-      args.xbc + rows.begin * s.convolved() + column, s.convolved(), rows.count, s.state - begin);
-  const int64_t at = head * s.padded_rows() + rows.padded;
-  shared.weights[stage].start_load((kBackward ? args.from_begin : args.to_end) + at,
-                                   args.from_begin + at);
-}
+class ChunkWalk {
+ public:
+  __device__ explicit ChunkWalk(const Mamba2Args& args)
+      : chunk_(kBackward ? args.sizes.chunks_per_sequence() - 1 : 0),
+        left_(args.sizes.chunks_per_sequence()),
+        sequence_(args.sizes.sequence),
+        rows_(rows_walk(args)),
+        factors_(factors_walk(args)),
+        weights_(first_weights(args)) {}
+
+  /// Starts the copies of the next chunk, if there is one.
+  __device__ void start_next(StatesShared<N>& shared, int stage) {
+    if (left_ == 0) {
+      return;
+    }
+    const int count = min(kSsdChunk, sequence_ - chunk_ * kSsdChunk);
+    rows_.start_next(shared.rows[stage], count);
+    factors_.start_next(shared.factors[stage], count);
+    if (threadIdx.x < WeightTile::kVectors) {
+      ptx::copy_16_async(shared.weights[stage].of + WeightTile::kVector * threadIdx.x, weights_,
+                         true);
+    }
+    weights_ += kStep * kSsdChunk;
+    chunk_ += kStep;
+    --left_;
+  }
+
+ private:
+  static constexpr int kStep = kBackward ? -1 : 1;
+
+  __device__ static ChunkRows first_rows(const Mamba2Sizes& s) {
+    const int chunks = s.chunks_per_sequence();
+    return ChunkRows(s, static_cast<int>(blockIdx.y) * chunks + (kBackward ? chunks - 1 : 0));
+  }
+  __device__ static TileWalk<HeadTile, kThreads> rows_walk(const Mamba2Args& args) {
+    const Mamba2Sizes& s = args.sizes;
+    const int64_t stride = kBackward ? s.inner() : s.convolved();
+    const Mamba2Data* const from = (kBackward ? args.dy : args.xbc) + first_rows(s).begin * stride +
+                                   static_cast<int>(blockIdx.x) * s.head_size;
+    return {from, stride, s.head_size, kStep * kSsdChunk * stride};
+  }
+  __device__ static TileWalk<FactorTile<N>, kThreads> factors_walk(const Mamba2Args& args) {
+    const Mamba2Sizes& s = args.sizes;
+    const int begin = static_cast<int>(blockIdx.z) * N;
+    const int column = factor_column(s, static_cast<int>(blockIdx.x) / s.heads_per_group()) +
+                       (kBackward ? s.factor() : 0) + begin;
+    const int64_t stride = s.convolved();
+    return {args.xbc + first_rows(s).begin * stride + column, stride, s.state - begin,
+            kStep * kSsdChunk * stride};
+  }
+  __device__ static const float* first_weights(const Mamba2Args& args) {
+    const int thread = static_cast<int>(threadIdx.x);
+    const int64_t at = blockIdx.x * args.sizes.padded_rows() + first_rows(args.sizes).padded;
+    const float* const weights = kBackward ? args.from_begin : args.to_end;
+    return thread + 1 < WeightTile::kVectors
+               ? weights + at + WeightTile::kVector * thread
+               : args.from_begin + at + kSsdChunk - WeightTile::kVector;
+  }
+
+  int chunk_;
+  int left_;
+  int sequence_;
+  TileWalk<HeadTile, kThreads> rows_;
+  TileWalk<FactorTile<N>, kThreads> factors_;
+  const float* weights_;
+};
 
 /// Scales the elements of a factor by the weights of 16 rows of the chunk, which are its depth.
 __device__ inline void weigh(LeftTile& tile, const WeightTile& weights, int begin) {
@@ -79,35 +121,70 @@ __device__ inline void weigh(LeftTile& tile, const WeightTile& weights, int begi
   }
 }
 
-/// Writes a warp's part of the state, by way of shared memory, so that rows are written in pieces
-/// of 16 bytes.
-template <int N>
-__device__ void save_state(Mamba2Data* to, const Mamba2Sizes& s, StatesShared<N>& shared,
-                           const SumTile (&state)[StatesShared<N>::kColumns / 8], int row,
-                           int column) {
-  constexpr int kColumns = StatesShared<N>::kColumns;
-  constexpr int kVector = 8;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-#pragma unroll
-    for (int tile = 0; tile < kColumns / 8; ++tile) {
-      *reinterpret_cast<uint32_t*>(
-          shared.state.at(row + sum_row(half), column + 8 * tile + sum_column())) =
-          pack_bf16(state[tile][2 * half], state[tile][2 * half + 1]);
-    }
+/// Writes a warp's part of the state, chunk by chunk, by way of shared memory, so that rows are
+/// written in pieces of 16 bytes.
+template <int N, bool kBackward>
+class StateWriter {
+ public:
+  __device__ StateWriter(const Mamba2Args& args, int row, int column)
+      : row_(row), column_(column), row_stride_(args.sizes.state) {
+    const Mamba2Sizes& s = args.sizes;
+    const int chunks = s.chunks_per_sequence();
+    const int first = static_cast<int>(blockIdx.y) * chunks + (kBackward ? chunks - 1 : 0);
+    distance_ = s.heads * s.state_elems();
+    const int n = static_cast<int>(blockIdx.z) * N + column + own_column();
+    rows_ = n < s.state ? s.head_size - row - own_row() : 0;
+    to_ = (kBackward ? args.d_states : args.states) + first * distance_ +
+          blockIdx.x * s.state_elems() + int64_t{row + own_row()} * s.state + n;
+    distance_ = kBackward ? -distance_ : distance_;
   }
-  __syncwarp();
+
+  __device__ void save_next(StatesShared<N>& shared,
+                            const SumTile (&state)[StatesShared<N>::kColumns / 8]) {
 #pragma unroll
-  for (int i = lane_index(); i < 16 * kColumns / kVector; i += kWarpSize) {
-    const int p = row + i / (kColumns / kVector);
-    const int n = column + i % (kColumns / kVector) * kVector;
-    if (p < s.head_size && static_cast<int>(blockIdx.z) * N + n < s.state) {
-      store_vector<true>(to + p * s.state + n,
-                         load_vector<kVector, true>(shared.state.at(p, n), kVector), kVector);
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int tile = 0; tile < kColumns / 8; ++tile) {
+        *reinterpret_cast<uint32_t*>(
+            shared.state.at(row_ + sum_row(half), column_ + 8 * tile + sum_column())) =
+            pack_bf16(state[tile][2 * half], state[tile][2 * half + 1]);
+      }
     }
+    __syncwarp();
+#pragma unroll
+    for (int r = 0; r < 16; r += kRowsAtOnce) {
+      if (r < rows_) {
+        store_vector<true>(
+            to_ + r * row_stride_,
+            load_vector<kVector, true>(
+                shared.state.at(row_ + r + own_row(), column_ + own_column()), kVector),
+            kVector);
+      }
+    }
+    __syncwarp();
+    to_ += distance_;
   }
-  __syncwarp();
-}
+
+ private:
+  static constexpr int kColumns = StatesShared<N>::kColumns;
+  static constexpr int kVector = 8;
+  static constexpr int kVectors = kColumns / kVector;
+  static constexpr int kRowsAtOnce = kWarpSize / kVectors;
+
+  __device__ static int own_row() {
+    return lane_index() / kVectors;
+  }
+  __device__ static int own_column() {
+    return lane_index() % kVectors * kVector;
+  }
+
+  int row_;
+  int column_;
+  int rows_;  ///< of the head from this lane's first on
+  int64_t row_stride_;
+  int64_t distance_;
+  Mamba2Data* to_;
+};
 
 /// Adds a chunk to a warp's part of the state.
 template <int N>
@@ -142,31 +219,24 @@ __global__ void __launch_bounds__(kThreads, 2)
     states_kernel(const __grid_constant__ Mamba2Args args) {
   extern __shared__ __align__(128) std::byte memory[];
   auto& shared = *reinterpret_cast<StatesShared<N>*>(memory);
-  const Mamba2Sizes& s = args.sizes;
-  const int chunks = s.chunks_per_sequence();
-  const int first = static_cast<int>(blockIdx.y) * chunks;
-  const auto chunk_at = [&](int step) { return first + (kBackward ? chunks - 1 - step : step); };
-  const auto start = [&](int step) {
-    if (step < chunks) {
-      start_load<N, kBackward>(args, shared, chunk_at(step), step % kStages);
-    }
-    ptx::end_copy_group();
-  };
-  Mamba2Data* const states = (kBackward ? args.d_states : args.states) + int64_t{blockIdx.z} * N;
+  const int chunks = args.sizes.chunks_per_sequence();
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int row = warp % kRowWarps * 16;
   const int column = warp / kRowWarps * StatesShared<N>::kColumns;
+  ChunkWalk<N, kBackward> walk(args);
+  StateWriter<N, kBackward> writer(args, row, column);
   SumTile state[StatesShared<N>::kColumns / 8] = {};
 #pragma unroll
-  for (int step = 0; step + 1 < kStages; ++step) {
-    start(step);
+  for (int stage = 0; stage + 1 < kStages; ++stage) {
+    walk.start_next(shared, stage);
+    ptx::end_copy_group();
   }
   for (int step = 0; step < chunks; ++step) {
     ptx::wait_for_copies<kStages - 2>();
     __syncthreads();  // the tiles are here, and nobody reads those of the step before
-    start(step + kStages - 1);
-    save_state<N>(states + (int64_t{chunk_at(step)} * s.heads + blockIdx.x) * s.state_elems(), s,
-                  shared, state, row, column);
+    walk.start_next(shared, (step + kStages - 1) % kStages);
+    ptx::end_copy_group();
+    writer.save_next(shared, state);
     add_chunk<N>(state, shared, step % kStages, row, column);
   }
 }

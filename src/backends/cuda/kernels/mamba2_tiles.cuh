@@ -12,6 +12,8 @@ namespace braid {
 /// [rows, columns] with padding between rows.
 template <int kRows, int kColumns>
 struct SharedTile {
+  static constexpr int kNumRows = kRows;
+  static constexpr int kNumColumns = kColumns;
   static constexpr int kStride = kColumns + kRowPadding;
   alignas(16) Mamba2Data elems[kRows * kStride];
 
@@ -31,6 +33,49 @@ struct SharedTile {
   }
 };
 
+/// Loads of one tile after the other, each at the same distance behind the one before, by all
+/// kThreads threads: a thread computes its addresses once, and adds to them from then on.
+template <class Tile, int kThreads>
+class TileWalk {
+ public:
+  /// Of tiles [., columns] whose rows are `stride` apart.
+  __device__ TileWalk(const Mamba2Data* first, int64_t stride, int columns, int64_t distance)
+      : from_(first + row() * stride + column()),
+        rows_distance_(kRowsAtOnce * stride),
+        distance_(distance),
+        exists_(column() < columns) {}
+
+  /// Starts the copies of the next tile; rows from `rows` on, and missing columns, are 0.
+  __device__ void start_next(Tile& tile, int rows) {
+    const Mamba2Data* from = from_;
+    Mamba2Data* const to = tile.at(row(), column());
+#pragma unroll
+    for (int r = 0; r < Tile::kNumRows; r += kRowsAtOnce) {
+      ptx::copy_16_async(to + r * Tile::kStride, from, exists_ && row() + r < rows);
+      from += rows_distance_;
+    }
+    from_ += distance_;
+  }
+
+ private:
+  static constexpr int kVector = 8;
+  static constexpr int kVectors = Tile::kNumColumns / kVector;
+  static constexpr int kRowsAtOnce = kThreads / kVectors;
+  static_assert(kThreads % kVectors == 0 && Tile::kNumRows % kRowsAtOnce == 0);
+
+  __device__ static int row() {
+    return static_cast<int>(threadIdx.x) / kVectors;
+  }
+  __device__ static int column() {
+    return static_cast<int>(threadIdx.x) % kVectors * kVector;
+  }
+
+  const Mamba2Data* from_;
+  int64_t rows_distance_;
+  int64_t distance_;
+  bool exists_;
+};
+
 /// The rows of x, or of its gradient, of one head in one chunk.
 using HeadTile = SharedTile<kSsdChunk, kSsdHeadSize>;
 /// B or C of a group in one chunk.
@@ -45,17 +90,6 @@ struct StepTile {
   alignas(16) float dt[kSsdChunk];
   float decay[kSsdChunk];
 
-  __device__ void start_load(const Mamba2Args& args, const ChunkRows& rows, int head) {
-    constexpr int kVector = 4;
-    const int thread = static_cast<int>(threadIdx.x);
-    const int64_t from = head * args.sizes.padded_rows() + rows.padded;
-    if (thread < 2 * kSsdChunk / kVector) {
-      const int at = thread % (kSsdChunk / kVector) * kVector;
-      const bool first = thread < kSsdChunk / kVector;
-      ptx::copy_16_async((first ? dt : decay) + at, (first ? args.dt : args.decay) + from + at,
-                         true);
-    }
-  }
   /// log2 of the decay over the whole chunk.
   __device__ float whole() const { return decay[kSsdChunk - 1]; }
   /// Of the state, from after row j to the end of the chunk.
@@ -65,6 +99,32 @@ struct StepTile {
   __device__ float between(int j, int i) const {
     return i >= j ? ptx::exp2_approx(decay[i] - decay[j]) : 0.0f;
   }
+};
+
+/// Loads of the steps of a chunk, head by head.
+class StepWalk {
+ public:
+  __device__ StepWalk(const Mamba2Args& args, const ChunkRows& rows, int first_head)
+      : distance_(args.sizes.padded_rows()) {
+    const int thread = static_cast<int>(threadIdx.x);
+    from_ = (thread < kVectors ? args.dt : args.decay) + first_head * distance_ + rows.padded +
+            thread % kVectors * kVector;
+  }
+  __device__ void start_next(StepTile& tile) {
+    const int thread = static_cast<int>(threadIdx.x);
+    if (thread < 2 * kVectors) {
+      ptx::copy_16_async((thread < kVectors ? tile.dt : tile.decay) + thread % kVectors * kVector,
+                         from_, true);
+    }
+    from_ += distance_;
+  }
+
+ private:
+  static constexpr int kVector = 4;
+  static constexpr int kVectors = kSsdChunk / kVector;
+
+  const float* from_;
+  int64_t distance_;
 };
 
 /// B of a group in a row of xbc; C follows that of the last group.
