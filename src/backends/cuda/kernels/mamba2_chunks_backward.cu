@@ -22,7 +22,6 @@ namespace {
 
 constexpr int kRowWarps = kSsdChunk / 16;
 constexpr int kThreads = 2 * kRowWarps * kWarpSize;
-constexpr int kWarps = kThreads / kWarpSize;
 constexpr int kColumnTiles = kSsdHeadSize / 8;
 constexpr int kChunkTiles = kSsdChunk / 8;
 constexpr int kStages = 2;
@@ -34,7 +33,7 @@ struct RowTerms {
   float d_dt[kSsdChunk];
   float dy_x[kSsdChunk];
   float triangles[kRowWarps][kSsdChunk];  ///< sums of M T over the rows k of a warp
-  float states[kWarps];                   ///< addends of <G, S>
+  float states[kRowWarps];                ///< addends of <G, S>
   float whole_decay;
 };
 
@@ -326,18 +325,25 @@ __device__ void compute_factors(BackwardShared<N>& shared, FactorSums<N>& sums, 
   }
 }
 
-/// This warp's addend of <G, S>.
+/// This warp's addend of <G, S>; the other warps have more to do.
 template <int N>
 __device__ void multiply_states(BackwardShared<N>& shared, RowTerms& terms, int stage) {
+  constexpr int kVector = 8;
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize - kRowWarps;
+  const int thread = warp * kWarpSize + lane_index();
   float sum = 0;
-  for (int at = 2 * static_cast<int>(threadIdx.x); at < kSsdHeadSize * N; at += 2 * kThreads) {
-    const float2 s = load_pair(shared.states[stage].at(at / N, at % N));
-    const float2 g = load_pair(shared.d_states[stage].at(at / N, at % N));
-    sum += s.x * g.x + s.y * g.y;
+#pragma unroll
+  for (int at = kVector * thread; at < kSsdHeadSize * N; at += kVector * kRowWarps * kWarpSize) {
+    const auto s = load_vector<kVector, true>(shared.states[stage].at(at / N, at % N), kVector);
+    const auto g = load_vector<kVector, true>(shared.d_states[stage].at(at / N, at % N), kVector);
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) {
+      sum += widen(s.elems[i]) * widen(g.elems[i]);
+    }
   }
   sum = warp_sum(sum);
   if (lane_index() == 0) {
-    terms.states[threadIdx.x / kWarpSize] = sum;
+    terms.states[warp] = sum;
   }
 }
 
@@ -347,7 +353,7 @@ __device__ inline void save_terms(const Mamba2Args& args, const ChunkRows& rows,
   const int lane = lane_index();
   float states = 0;
 #pragma unroll
-  for (int warp = 0; warp < kWarps; ++warp) {
+  for (int warp = 0; warp < kRowWarps; ++warp) {
     states += terms.states[warp];
   }
   states *= ptx::exp2_approx(terms.whole_decay);
@@ -451,7 +457,6 @@ __device__ void for_each_head(const Mamba2Args& args, BackwardShared<N>& shared,
     if (threadIdx.x == 0) {
       terms.whole_decay = shared.steps[stage].whole();
     }
-    multiply_states<N>(shared, terms, stage);
     of_head(stage, heads.first + h, terms);
   }
   __syncthreads();

@@ -24,13 +24,13 @@ struct ConvPlace {
   int end;
   int channel;
 
-  __device__ ConvPlace(const Mamba2Sizes& s, int first_channel) {
+  __device__ ConvPlace(const Mamba2Sizes& s, int first_channel, int block) {
     const int tiles = (s.sequence + kConvRows - 1) / kConvRows;
     const int tile = static_cast<int>(blockIdx.y);
     sequence_begin = int64_t{tile / tiles} * s.sequence;
     begin = tile % tiles * kConvRows;
     end = min(begin + kConvRows, s.sequence);
-    channel = first_channel + static_cast<int>(blockIdx.x * kThreads + threadIdx.x) * kChannels;
+    channel = first_channel + (block * kThreads + static_cast<int>(threadIdx.x)) * kChannels;
   }
 };
 
@@ -115,7 +115,7 @@ class ConvInputs {
 template <bool kAligned, int K>
 __global__ void __launch_bounds__(kThreads) conv_kernel(const __grid_constant__ Mamba2Args args) {
   const Mamba2Sizes& s = args.sizes;
-  const ConvPlace place(s, 0);
+  const ConvPlace place(s, 0, static_cast<int>(blockIdx.x));
   if (place.channel >= s.convolved()) {
     return;
   }
@@ -244,10 +244,8 @@ __device__ void push_grads(ConvWindow<kChannels, K>& grads, ConvSums<K>& sums,
 
 /// Of the channels of x, or of those of B and C.
 template <bool kOfFactors, bool kAligned, int K>
-__global__ void __launch_bounds__(kThreads, kOfFactors ? 3 : 4)
-    conv_backward_kernel(const __grid_constant__ Mamba2Args args) {
+__device__ void conv_backward(const Mamba2Args& args, const ConvPlace& place) {
   const Mamba2Sizes& s = args.sizes;
-  const ConvPlace place(s, kOfFactors ? s.inner() : 0);
   if (place.channel >= (kOfFactors ? s.convolved() : s.inner())) {
     return;
   }
@@ -300,8 +298,25 @@ __global__ void __launch_bounds__(kThreads, kOfFactors ? 3 : 4)
   }
 }
 
-dim3 conv_grid(const Mamba2Sizes& s, int channels) {
-  return {grid_of(ceil_div(channels, int64_t{kChannels} * kThreads)),
+/// The first blocks of a row have the channels of B and C, as they take longer.
+template <bool kAligned, int K>
+__global__ void __launch_bounds__(kThreads, 4)
+    conv_backward_kernel(const __grid_constant__ Mamba2Args args, int factor_blocks) {
+  const int block = static_cast<int>(blockIdx.x);
+  if (block < factor_blocks) {
+    conv_backward<true, kAligned, K>(args, ConvPlace(args.sizes, args.sizes.inner(), block));
+  } else {
+    conv_backward<false, kAligned, K>(args, ConvPlace(args.sizes, 0, block - factor_blocks));
+  }
+}
+
+/// Blocks for so many channels.
+int conv_blocks(int channels) {
+  return static_cast<int>(ceil_div(channels, int64_t{kChannels} * kThreads));
+}
+
+dim3 conv_grid(const Mamba2Sizes& s, int blocks) {
+  return {static_cast<unsigned>(blocks),
           static_cast<unsigned>(mamba2_conv_tiles(s.tokens, s.sequence))};
 }
 
@@ -331,7 +346,7 @@ void dispatch_conv(const Mamba2Args& args, const auto& launch) {
 
 void launch_mamba2_conv(const Mamba2Args& args, cudaStream_t stream) {
   dispatch_conv(args, [&]<bool kAligned, int K>() {
-    const dim3 grid = conv_grid(args.sizes, args.sizes.convolved());
+    const dim3 grid = conv_grid(args.sizes, conv_blocks(args.sizes.convolved()));
     conv_kernel<kAligned, K><<<grid, kThreads, 0, stream>>>(args);
   });
   BRAID_CUDA_CHECK(cudaGetLastError());
@@ -341,10 +356,9 @@ void launch_mamba2_conv_backward(const Mamba2Args& args, const Mamba2WeightGrads
                                  cudaStream_t stream) {
   const Mamba2Sizes& s = args.sizes;
   dispatch_conv(args, [&]<bool kAligned, int K>() {
-    conv_backward_kernel<false, kAligned, K>
-        <<<conv_grid(s, s.inner()), kThreads, 0, stream>>>(args);
-    conv_backward_kernel<true, kAligned, K>
-        <<<conv_grid(s, 2 * s.factor()), kThreads, 0, stream>>>(args);
+    const int factors = conv_blocks(2 * s.factor());
+    conv_backward_kernel<kAligned, K>
+        <<<conv_grid(s, factors + conv_blocks(s.inner())), kThreads, 0, stream>>>(args, factors);
   });
   BRAID_CUDA_CHECK(cudaGetLastError());
   const auto tiles = static_cast<int>(mamba2_conv_tiles(s.tokens, s.sequence));
