@@ -504,8 +504,11 @@ __global__ void __launch_bounds__(kThreads, Source::kTilesAtOnce)
   __shared__ uint4 tile[kTile * kChunks];
   __shared__ uint32_t maxima[kWarps];
   const int64_t num_columns = (args.columns + kTile - 1) / kTile;
-  const TilePlace place{.row = blockIdx.x / num_columns,
-                        .column = blockIdx.x % num_columns,
+  // From the last tile to the first: what was written or read last is still in the cache. Kernels
+  // that make x, or find its magnitude, go from the first row to the last.
+  const int64_t tile_index = int64_t{gridDim.x} - 1 - blockIdx.x;
+  const TilePlace place{.row = tile_index / num_columns,
+                        .column = tile_index % num_columns,
                         .num_rows = (args.rows + kTile - 1) / kTile,
                         .num_columns = num_columns};
   fill_tile<kAligned>(source, args, place, tile);
