@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <set>
 
 #include "base/float8.h"
 #include "support/quantize_cases.h"
@@ -234,6 +235,17 @@ void expect_copies_of_stored(const KernelCase& fused, QuantizeAttributes attribu
     EXPECT_TRUE(copies.bytes(i) == fused.bytes(i + num_operands - 1))
         << source.spec().op << " operand " << i;
   }
+}
+
+// So that those below, and GPU tests, leave none out.
+TEST(Quantize, SourcesAreAllOpsWithSourceTraits) {
+  std::set<std::string> with_traits;
+  for (const OpDefinition* const op : all_ops()) {
+    if (find_source_traits(op->name) != nullptr) {
+      with_traits.emplace(op->name);
+    }
+  }
+  EXPECT_EQ(with_traits, std::set<std::string>(kQuantizeSources.begin(), kQuantizeSources.end()));
 }
 
 TEST(Quantize, OfTheResultOfAnOpAsOfTheStoredOne) {

@@ -255,6 +255,7 @@ TEST(Fp8, NoPassChangesABitOfGatheredCopies) {
   RunConfig config = tensor_config(2, "block");
   config.model.layers = 2;
   config.train.global_batch = 2;
+  config.runtime.fuse_swiglu = "on";
   config.overlap.mode = "off";
   const Outcome off = run(config, 2);
   config.overlap.mode = "auto";
