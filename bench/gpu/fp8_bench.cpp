@@ -16,6 +16,7 @@
 #include "base/errors.h"
 #include "ops/attributes.h"
 #include "ops/linear.h"
+#include "ops/norm.h"
 #include "ops/op.h"
 #include "ops/quantize.h"
 #include "ops/scaled_linear.h"
@@ -96,6 +97,23 @@ void print_form(SpecTimer& timer, const Shape& x, const std::string& name, const
   std::fflush(stdout);
 }
 
+/// Copies of the results of add_rmsnorm: in one task with the norm, and after it.
+void run_norms(SpecTimer& timer, const ModelShapes& model) {
+  const Shape x{kTokens, model.width};
+  const Shape rows{kTokens};
+  const OperandSpec w = in(kBF16, {model.width});
+  const std::vector<Attribute> norm = to_attributes(NormAttributes{});
+  for (const int64_t block : {0, 128}) {
+    print_form(timer, x, fmt::format("{} of add_rmsnorm", block == 0 ? "one scale" : "runs of 128"),
+               quantize_spec(x, {.block = block, .source = {"add_rmsnorm", norm}},
+                             {in(kBF16, x), in(kBF16, x), w, out(kBF16, x), out(kF32, rows)}));
+  }
+  print_form(timer, x, "add_rmsnorm alone",
+             {"add_rmsnorm",
+              norm,
+              {in(kBF16, x), in(kBF16, x), w, out(kBF16, x), out(kBF16, x), out(kF32, rows)}});
+}
+
 /// Copies of the results of activation functions: in one task with the function, and after it.
 void run_sources(SpecTimer& timer, const ModelShapes& model) {
   const Shape h{kTokens, model.ffn};
@@ -124,6 +142,7 @@ void run_forms(SpecTimer& timer, const ModelShapes& model) {
     }
   }
   run_sources(timer, model);
+  run_norms(timer, model);
 }
 
 // ---- products

@@ -92,6 +92,7 @@ const OpDefinition kSwigluOp{
     .backward = swiglu_backward,
     .recompute = Recompute::kNorms,
     .split = kSplitByRows,
+    .source = {.num_operands = 2, .result = 1, .width_divisor = 2},
     .values = ValueRule::kByRow,
 };
 
@@ -103,6 +104,7 @@ const OpDefinition kSwigluBackwardOp{
     .check = check_swiglu_backward,
     .cost = elementwise_cost<6>,
     .split = kSplitByRows,
+    .source = {.num_operands = 3, .result = 2},
     .values = ValueRule::kByRow,
 };
 
@@ -116,6 +118,7 @@ const OpDefinition kGeluOp{
     .backward = gelu_backward,
     .recompute = Recompute::kNorms,
     .split = kSplitByRows,
+    .source = {.num_operands = 2, .result = 1},
     .values = ValueRule::kByRow,
 };
 
@@ -127,6 +130,7 @@ const OpDefinition kGeluBackwardOp{
     .check = check_map_backward,
     .cost = elementwise_cost<16>,
     .split = kSplitByRows,
+    .source = {.num_operands = 3, .result = 2},
     .values = ValueRule::kByRow,
 };
 
@@ -140,6 +144,7 @@ const OpDefinition kRelu2Op{
     .backward = relu2_backward,
     .recompute = Recompute::kNorms,
     .split = kSplitByRows,
+    .source = {.num_operands = 2, .result = 1},
     .values = ValueRule::kByRow,
 };
 
@@ -151,6 +156,7 @@ const OpDefinition kRelu2BackwardOp{
     .check = check_map_backward,
     .cost = elementwise_cost<3>,
     .split = kSplitByRows,
+    .source = {.num_operands = 3, .result = 2},
     .values = ValueRule::kByRow,
 };
 

@@ -23,7 +23,8 @@ namespace braid {
 ///   ...}; const auto attributes = attributes_of<RmsnormAttributes>(spec);
 ///
 /// `visit.optional(part)` takes a member that itself has fields: a spec has either all of its
-/// attributes or, if `part` equals its default, none.
+/// attributes or, if `part` equals its default, none. `visit.prefixed("of_", list)` takes a
+/// std::vector<Attribute>: the attributes of another op, under names that begin so.
 class AttributeWriter {
  public:
   explicit AttributeWriter(std::vector<Attribute>& list) : list_(list) {}
@@ -35,6 +36,11 @@ class AttributeWriter {
   void optional(Part& part) {
     if (!(part == Part{})) {
       part.fields(*this);
+    }
+  }
+  void prefixed(std::string_view prefix, const std::vector<Attribute>& members) {
+    for (const Attribute& member : members) {
+      list_.push_back({std::string(prefix) + member.name, member.value});
     }
   }
 
@@ -64,17 +70,34 @@ class AttributeReader {
   }
   template <class Part>
   void optional(Part& part) {
-    bool given = false;
-    part.fields([&](std::string_view name, auto&) {
-      given = given || spec_.find_attribute(name) != nullptr;
-    });
-    if (given) {
+    Presence presence{spec_};
+    part.fields(presence);
+    if (presence.given) {
       part.fields(*this);
+    }
+  }
+  void prefixed(std::string_view prefix, std::vector<Attribute>& members) {
+    for (const Attribute& it : spec_.attributes) {
+      if (it.name.starts_with(prefix)) {
+        members.push_back({it.name.substr(prefix.size()), it.value});
+        ++found_;
+      }
     }
   }
   size_t found() const { return found_; }
 
  private:
+  /// Whether the spec has any of the attributes of a part, other than prefixed ones.
+  struct Presence {
+    const OpSpec& spec;
+    bool given = false;
+
+    void operator()(std::string_view name, auto&) {
+      given = given || spec.find_attribute(name) != nullptr;
+    }
+    void prefixed(std::string_view /*prefix*/, const std::vector<Attribute>& /*members*/) {}
+  };
+
   const OpSpec& spec_;
   size_t found_ = 0;
 };

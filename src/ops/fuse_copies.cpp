@@ -33,10 +33,12 @@ std::vector<int> count_readers(const StageGraph& graph) {
 
 Node fused(const StageGraph& graph, const Node& source, const Node& copies) {
   auto attributes = attributes_of<QuantizeAttributes>(copies.spec);
-  attributes.source.of = source.spec.op;
+  attributes.source = {source.spec.op, source.spec.attributes};
   std::vector<Operand> operands;
-  for (size_t i = 0; i + 1 < source.operands.size(); ++i) {
-    operands.push_back({source.operands[i]});
+  for (size_t i = 0; i < source.operands.size(); ++i) {
+    if (i != find_source_traits(source.spec.op)->result) {
+      operands.push_back({source.operands[i], source.spec.operands[i].access});
+    }
   }
   for (size_t i = 1; i < copies.operands.size(); ++i) {
     operands.push_back({copies.operands[i], copies.spec.operands[i].access});
@@ -53,8 +55,8 @@ void fuse(StageGraph& graph, std::vector<Node>& nodes, const std::vector<int>& r
   std::vector<bool> is_left_out(nodes.size());
   for (size_t i = 0; i < nodes.size(); ++i) {
     const Node& node = nodes[i];
-    if (is_quantize_source(node.spec.op)) {
-      maker[node.operands.back().index()] = i;
+    if (const SourceTraits* const source = find_source_traits(node.spec.op)) {
+      maker[node.operands[source->result].index()] = i;
     }
     if (node.spec.op != kQuantizeOp.name) {
       continue;

@@ -131,6 +131,12 @@ ValueId add_statistic(GraphBuilder& builder, ValueId x, std::string_view site,
 constexpr std::array<size_t, 4> kRmsnormOfSum = {3, 2, 4, 5};          // sum, w -> y, rstd
 constexpr std::array<size_t, 6> kLayernormOfSum = {4, 2, 3, 5, 6, 7};  // sum, w, b -> y, mean, rstd
 
+template <Kind kKind, bool kAdds>
+constexpr SourceTraits source_of() {
+  constexpr Positions kAt = positions_of<kKind, kAdds>();
+  return {.num_operands = kAt.rstd + 1, .result = kAt.y, .needs_rows = true};
+}
+
 /// In a backward: all operands but the weight and the last ones, the gradients of parameters.
 template <Kind kKind>
 bool is_by_row(const OpSpec& spec, size_t operand) {
@@ -150,6 +156,7 @@ const OpDefinition kRmsnormOp{
     .backward = backward<Kind::kRms, false>,
     .recompute = Recompute::kNorms,
     .split = rows_but_operands<1, 2>(),
+    .source = source_of<Kind::kRms, false>(),
 };
 
 const OpDefinition kAddRmsnormOp{
@@ -163,6 +170,7 @@ const OpDefinition kAddRmsnormOp{
     .recompute = Recompute::kNorms,
     .replay = {.op = "rmsnorm", .operands = kRmsnormOfSum},
     .split = rows_but_operands<2, 3>(),
+    .source = source_of<Kind::kRms, true>(),
 };
 
 const OpDefinition kRmsnormBackwardOp{
@@ -188,6 +196,7 @@ const OpDefinition kLayernormOp{
     .backward = backward<Kind::kLayer, false>,
     .recompute = Recompute::kNorms,
     .split = rows_but_operands<1, 3>(),
+    .source = source_of<Kind::kLayer, false>(),
 };
 
 const OpDefinition kAddLayernormOp{
@@ -201,6 +210,7 @@ const OpDefinition kAddLayernormOp{
     .recompute = Recompute::kNorms,
     .replay = {.op = "layernorm", .operands = kLayernormOfSum},
     .split = rows_but_operands<2, 4>(),
+    .source = source_of<Kind::kLayer, true>(),
 };
 
 const OpDefinition kLayernormBackwardOp{

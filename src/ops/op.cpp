@@ -288,6 +288,11 @@ OpCost spec_cost(const OpSpec& spec) {
   return find_op(spec.op).cost(spec);
 }
 
+double bytes_read_again(const OpSpec& spec) {
+  const OpDefinition& op = find_op(spec.op);
+  return op.bytes_read_again == nullptr ? 0 : op.bytes_read_again(spec);
+}
+
 bool has_tally(const OpSpec& spec) {
   const AttributeValue* const watch = spec.find_attribute(kTallyAttribute);
   return watch != nullptr && *watch == AttributeValue(true);
@@ -307,15 +312,27 @@ OpSpec without_tally(OpSpec spec) {
   return spec;
 }
 
-OpSpec replay_spec(const OpSpec& spec) {
-  const ReplayRule& rule = find_op(spec.op).replay;
-  check(!rule.op.empty(), "op {} has no replay rule", spec.op);
-  OpSpec replay{.op = std::string(rule.op), .attributes = spec.attributes, .operands = {}};
-  for (const size_t position : rule.operands) {
-    replay.operands.push_back(spec.operands[position]);
+std::optional<Replay> find_replay(const OpSpec& spec) {
+  const OpDefinition& op = find_op(spec.op);
+  if (op.replay_of != nullptr) {
+    return op.replay_of(spec);
   }
-  replay.operands.front().access = Access::kRead;
+  if (op.replay.op.empty()) {
+    return std::nullopt;
+  }
+  Replay replay{.spec = {std::string(op.replay.op), spec.attributes, {}},
+                .operands = {op.replay.operands.begin(), op.replay.operands.end()}};
+  for (const size_t position : replay.operands) {
+    replay.spec.operands.push_back(spec.operands[position]);
+  }
+  replay.spec.operands.front().access = Access::kRead;
   return replay;
+}
+
+OpSpec replay_spec(const OpSpec& spec) {
+  std::optional<Replay> replay = find_replay(spec);
+  check(replay.has_value(), "op {} has no replay rule", spec.op);
+  return std::move(replay->spec);
 }
 
 }  // namespace braid

@@ -52,6 +52,12 @@ struct ReplayRule {
   std::span<const size_t> operands = {};
 };
 
+/// A task with one of an op's replay rules.
+struct Replay {
+  OpSpec spec;
+  std::vector<size_t> operands = {};  ///< by operand of `spec`: which one of the op it is
+};
+
 /// Everything braid knows about one op, except its kernels (backends/*/kernels, file of the same
 /// name). `validate_op` checks the required fields; all other fields have a safe default.
 struct OpDefinition {
@@ -65,11 +71,15 @@ struct OpDefinition {
   /// together.
   void (*check)(const OpSpec& spec) = nullptr;
   OpCost (*cost)(const OpSpec& spec) = nullptr;
+  /// Bytes that its kernels read a second time, in addition to `cost`. Null: none.
+  double (*bytes_read_again)(const OpSpec& spec) = nullptr;
   /// Adds the dgrad and wgrad nodes of `node`; null: not differentiable.
   void (*backward)(BackwardBuilder& builder, const Node& node) = nullptr;
   /// The least recompute policy that includes this op; kNone: no policy does.
   Recompute recompute = Recompute::kFull;
   ReplayRule replay = {};
+  /// In the place of `replay`, where it depends on the spec. Null: it does not.
+  std::optional<Replay> (*replay_of)(const OpSpec& spec) = nullptr;
   /// The product of a spec of family kGemm, and the sizes of a spec of family kAttention; required
   /// for these families. Rows and columns are those of the operand that the product writes. The
   /// spec must have passed `check`.
@@ -81,6 +91,7 @@ struct OpDefinition {
   std::optional<HostCopy> host_copy = {};  ///< required for family kHostCopy
   SplitTraits split = {};                  ///< its dimension is required for compute and copies
   PieceTraits pieces = {};
+  SourceTraits source = {};
   ValueRule values = ValueRule::kComputed;
   std::optional<Communication> communication = {};  ///< required for class kCommunication
   /// The op that differentiates this one: what this does to values, the dual does to gradients in
@@ -131,9 +142,10 @@ bool is_message(const OpSpec& spec);
 /// communication is placed to run concurrently with them. False for an unknown op.
 bool is_product_or_attention(const OpSpec& spec);
 
-/// `find_op(spec.op).check(spec)` and `.cost(spec)`.
+/// `find_op(spec.op).check(spec)`, `.cost(spec)` and `.bytes_read_again(spec)`.
 void check_spec(const OpSpec& spec);
 OpCost spec_cost(const OpSpec& spec);
+double bytes_read_again(const OpSpec& spec);
 
 /// The boolean attribute of a spec whose last operand is a tally: numbers to which the task adds
 /// and that nothing else in the step reads. They change neither the other results nor the task's
@@ -145,7 +157,9 @@ TallyKind tally_kind(const OpSpec& spec);
 /// The spec without its tally, as a pass repeats the task: what it did is counted already.
 OpSpec without_tally(OpSpec spec);
 
-/// The replacement spec by the replay rule of the spec's op. Throws InternalError if it has none.
+/// The task by the replay rule of the spec's op; nullopt: it has none.
+std::optional<Replay> find_replay(const OpSpec& spec);
+/// Its spec. Throws InternalError if there is none.
 OpSpec replay_spec(const OpSpec& spec);
 
 }  // namespace braid

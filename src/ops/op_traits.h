@@ -168,6 +168,17 @@ struct PieceTraits {
   std::vector<int64_t> (*block_sources)(const OpSpec& spec) = nullptr;
 };
 
+/// For an op whose result a quantize task can make itself and round to FP8 (ops/quantize.h). The
+/// result has the rows and the dtype of the op's first operand.
+struct SourceTraits {
+  size_t num_operands = 0;    ///< of the op; 0: no quantize task can do it
+  size_t result = 0;          ///< the operand that is rounded instead of being stored
+  int64_t width_divisor = 1;  ///< the width of the first operand, by that of the result
+  /// An element depends on its whole row. So the task reads the values twice, and the first pass
+  /// can find the largest magnitude.
+  bool needs_rows = false;
+};
+
 /// How the output values of an op depend on its inputs.
 enum class ValueRule : uint8_t {
   kComputed,  ///< on all operands that it reads, and on its attributes

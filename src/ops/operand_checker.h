@@ -23,6 +23,9 @@ class OperandChecker {
   /// The next operand must be exactly this.
   void expect(std::string_view name, Access access, DType dtype, const Shape& shape);
 
+  /// Leaves out operands that were checked otherwise.
+  void skip(size_t num_operands) { position_ += num_operands; }
+
   /// All operands must have been checked.
   void done() const;
 

@@ -3,9 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <string>
 
-#include "ops/activation.h"
 #include "ops/attributes.h"
 #include "ops/operand_checker.h"
 
@@ -14,31 +14,20 @@ namespace {
 
 constexpr int64_t kSquareAlignment = 4;
 
-/// An op that a quantize task can do itself: its result has the rows of its first input, and
-/// depends on each of its elements, or pairs of them, alone.
-struct Source {
-  const OpDefinition* op = nullptr;
-  int num_inputs = 1;
-  int64_t width_divisor = 1;     ///< of the first input, for the result
-  int64_t dy_width_divisor = 1;  ///< of the first input, for the second
-};
-
-constexpr Source kSources[] = {
-    {&kSwigluOp, 1, 2}, {&kSwigluBackwardOp, 2, 1, 2}, {&kGeluOp, 1, 1}, {&kGeluBackwardOp, 2, 1},
-    {&kRelu2Op, 1, 1},  {&kRelu2BackwardOp, 2, 1},
-};
-
-const Source* find_source(std::string_view op) {
-  const auto* const found =
-      std::ranges::find_if(kSources, [&](const Source& it) { return it.op->name == op; });
-  return found == std::end(kSources) ? nullptr : found;
+bool has_source(const QuantizeAttributes& attributes) {
+  return !attributes.source.of.empty();
 }
 
 /// Requires an op that can be a source.
-const Source& source_of(const QuantizeAttributes& attributes) {
-  const Source* const source = find_source(attributes.source.of);
+const SourceTraits& source_of(const QuantizeAttributes& attributes) {
+  const SourceTraits* const source = find_source_traits(attributes.source.of);
   check(source != nullptr, "op quantize: it cannot be done with {}", attributes.source.of);
   return *source;
+}
+
+/// Operands in front of the copies.
+size_t num_inputs(const QuantizeAttributes& attributes) {
+  return has_source(attributes) ? source_of(attributes).num_operands - 1 : 1;
 }
 
 int64_t blocks_of(int64_t elems, int64_t block) {
@@ -54,20 +43,23 @@ void expect_copy(OperandChecker& operands, const std::string& name, const Shape&
   operands.expect(name + "_scales", Access::kWrite, scales.dtype(), scales.shape(shape));
 }
 
-/// What is rounded: an operand, or the result of a source, whose inputs are checked.
+/// Checks the operands of a source, which errors name as that op does.
+void check_source(const OpSpec& spec) {
+  try {
+    check_spec(*quantize_source(spec));
+  } catch (const InternalError& fault) {
+    throw_internal_error("op {}: {}", spec.op, fault.what());
+  }
+}
+
+/// What is rounded: an operand, or the result of a source, whose operands are checked.
 OperandSpec next_value(OperandChecker& operands, const OpSpec& spec,
                        const QuantizeAttributes& attributes) {
-  if (attributes.source == SourceAttribute{}) {
+  if (!has_source(attributes)) {
     return operands.next_floating("x", Access::kRead, 2);
   }
-  const OperandSpec& input = operands.next_floating("input", Access::kRead, 2);
-  const Source& source = source_of(attributes);
-  operands.require(input.shape[1] % (source.width_divisor * source.dy_width_divisor) == 0,
-                   "the input must hold pairs");
-  if (source.num_inputs == 2) {
-    operands.expect("dy", Access::kRead, input.dtype,
-                    {input.shape[0], input.shape[1] / source.dy_width_divisor});
-  }
+  check_source(spec);
+  operands.skip(num_inputs(attributes));
   return quantized_value(spec);
 }
 
@@ -101,6 +93,44 @@ void check_quantize(const OpSpec& spec) {
   operands.done();
 }
 
+/// One scale for all is known only once all values were read, in their first pass where there are
+/// two in any case.
+double quantize_bytes_read_again(const OpSpec& spec) {
+  const auto attributes = attributes_of<QuantizeAttributes>(spec);
+  if (has_source(attributes) && source_of(attributes).needs_rows) {
+    return size_bytes(quantized_value(spec));
+  }
+  return attributes.block == 0 ? spec_cost(spec).bytes_read : 0;
+}
+
+/// Of copies whose source has a replay: the copies of that one's result.
+std::optional<Replay> replay_source(const OpSpec& spec) {
+  const std::optional<OpSpec> source = quantize_source(spec);
+  const std::optional<Replay> replayed = source ? find_replay(*source) : std::nullopt;
+  if (!replayed) {
+    return std::nullopt;
+  }
+  const OpSpec copies = without_tally(spec);
+  auto attributes = attributes_of<QuantizeAttributes>(copies);
+  const size_t result = source_of(attributes).result;
+  Replay replay;
+  for (const size_t operand : replayed->operands) {
+    if (operand != result) {
+      replay.operands.push_back(operand > result ? operand - 1 : operand);
+    }
+  }
+  for (size_t i = num_inputs(attributes); i < copies.operands.size(); ++i) {
+    replay.operands.push_back(i);
+  }
+  attributes.source = {replayed->spec.op, replayed->spec.attributes};
+  replay.spec = {spec.op, to_attributes(attributes), {}};
+  for (const size_t operand : replay.operands) {
+    replay.spec.operands.push_back(copies.operands[operand]);
+  }
+  replay.spec.operands.front().access = Access::kRead;
+  return replay;
+}
+
 }  // namespace
 
 Shape ScaleLayout::shape(const Shape& data) const {
@@ -115,7 +145,7 @@ Shape ScaleLayout::shape(const Shape& data) const {
 }
 
 QuantizeOperands::QuantizeOperands(const QuantizeAttributes& attributes) {
-  int next = attributes.source == SourceAttribute{} ? 1 : source_of(attributes).num_inputs;
+  int next = static_cast<int>(num_inputs(attributes));
   if (attributes.row) {
     row = next;
     next += 2;
@@ -132,14 +162,17 @@ QuantizeOperands::QuantizeOperands(const QuantizeAttributes& attributes) {
   }
 }
 
-bool is_quantize_source(std::string_view op) {
-  return find_source(op) != nullptr;
+const SourceTraits* find_source_traits(std::string_view op) {
+  const OpDefinition* const found = find_known_op(op);
+  return found == nullptr || found->source.num_operands == 0 ? nullptr : &found->source;
 }
 
 OperandSpec quantized_value(const OpSpec& spec) {
   const auto attributes = attributes_of<QuantizeAttributes>(spec);
+  check(!spec.operands.empty() && spec.operands[0].shape.rank() == 2,
+        "op {}: operand 0 (x) is missing or no matrix", spec.op);
   OperandSpec x = spec.operands[0];
-  if (!(attributes.source == SourceAttribute{})) {
+  if (has_source(attributes)) {
     x.shape = {x.shape[0], x.shape[1] / source_of(attributes).width_divisor};
   }
   return x;
@@ -147,21 +180,22 @@ OperandSpec quantized_value(const OpSpec& spec) {
 
 std::optional<OpSpec> quantize_source(const OpSpec& spec) {
   const auto attributes = attributes_of<QuantizeAttributes>(spec);
-  if (attributes.source == SourceAttribute{}) {
+  if (!has_source(attributes)) {
     return std::nullopt;
   }
-  const int num_inputs = source_of(attributes).num_inputs;
-  OpSpec source{
-      attributes.source.of, {}, {spec.operands.begin(), spec.operands.begin() + num_inputs}};
-  OperandSpec x = quantized_value(spec);
-  x.access = Access::kWrite;
-  source.operands.push_back(x);
+  const auto operand = [&](size_t i) {
+    return spec.operands.begin() + static_cast<ptrdiff_t>(std::min(i, spec.operands.size()));
+  };
+  const SourceTraits& traits = source_of(attributes);
+  OpSpec source{attributes.source.of,
+                attributes.source.attributes,
+                {operand(0), operand(traits.num_operands - 1)}};
+  if (source.operands.size() >= traits.result) {
+    OperandSpec x = quantized_value(spec);
+    x.access = Access::kWrite;
+    source.operands.insert(source.operands.begin() + static_cast<ptrdiff_t>(traits.result), x);
+  }
   return source;
-}
-
-bool reads_values_twice(const OpSpec& spec) {
-  const bool makes_copies = spec.op == kQuantizeOp.name || spec.op == kQuantizeWeightOp.name;
-  return makes_copies && attributes_of<QuantizeAttributes>(spec).block == 0;
 }
 
 std::string_view watched_factor(const OpSpec& spec, Phase phase) {
@@ -180,7 +214,9 @@ const OpDefinition kQuantizeOp{
     .kind = OpKind::kElementwise,
     .check = check_quantize,
     .cost = elementwise_cost<4>,
+    .bytes_read_again = quantize_bytes_read_again,
     .recompute = Recompute::kNorms,
+    .replay_of = replay_source,
     .split = kNeverSplit,
     .tally = TallyKind::kFp8Losses,
 };
@@ -192,6 +228,7 @@ const OpDefinition kQuantizeWeightOp{
     .kind = OpKind::kElementwise,
     .check = check_quantize,
     .cost = elementwise_cost<4>,
+    .bytes_read_again = quantize_bytes_read_again,
     .recompute = Recompute::kNone,
     .split = kNeverSplit,
     .tally = TallyKind::kFp8Losses,

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ir/program.h"
 #include "ops/op.h"
@@ -51,13 +52,17 @@ struct Fp8Tally {
   static constexpr int64_t kSize = 4;
 };
 
-/// The op whose result a quantize task rounds: the task has that op's inputs in the place of x and
-/// x itself is never stored, though it is first rounded to its type, so copies have the same bits.
-/// One that is_quantize_source knows: activation functions and their backwards. Empty: x is an
-/// operand.
+/// The op whose result x a quantize task rounds: the task has that op's other operands in the place
+/// of x, also those that it writes. x itself is never stored, though it is first rounded to its
+/// type, so copies have the same bits. One with SourceTraits: activation functions, their backwards
+/// and norms. Empty: x is an operand.
 struct SourceAttribute {
   std::string of = {};
-  void fields(auto&& visit) { visit("of", of); }
+  std::vector<Attribute> attributes = {};  ///< of that op
+  void fields(auto&& visit) {
+    visit("of", of);
+    visit.prefixed("of_", attributes);
+  }
   friend bool operator==(const SourceAttribute&, const SourceAttribute&) = default;
 };
 
@@ -78,8 +83,9 @@ struct MainWeightsAttribute {
 /// or NaN has the scale NaN, and all of its elements are NaN, so that overflow remains visible. db
 /// (has_bias) has the column sums of x: added to (accumulate), otherwise overwritten.
 ///
-/// With `source`, quantize has the inputs of that op in the place of x, for example quantize of
-/// swiglu: gate_up [R,2C] -> row, ...
+/// With `source`, quantize has the other operands of that op in the place of x, for example
+/// quantize of swiglu: gate_up [R,2C] -> row, ...; of add_rmsnorm: x [R,C], residual [R,C], w [C]
+/// -> sum [R,C], rstd f32 [R], row, ...
 ///
 /// quantize_weight is the same for a weight: it is never repeated for recomputation, because its
 /// results are made once for all microbatches.
@@ -116,16 +122,12 @@ struct QuantizeOperands {
   int tally = -1;
 };
 
-/// Whether a quantize task can have that op as its source.
-bool is_quantize_source(std::string_view op);
+/// The traits of a source; null if no quantize task can do that op.
+const SourceTraits* find_source_traits(std::string_view op);
 /// What a quantize spec rounds; with a source it is no operand.
 OperandSpec quantized_value(const OpSpec& spec);
-/// The op that makes what a quantize spec rounds, which it writes last; nullopt without a source.
+/// The op that makes what a quantize spec rounds, with its result; nullopt without a source.
 std::optional<OpSpec> quantize_source(const OpSpec& spec);
-
-/// Whether FP8 copies need two passes over the values: one scale for all is known only once all
-/// were read. The op's cost counts one.
-bool reads_values_twice(const OpSpec& spec);
 
 /// The factor of a product that a task with a tally rounds: "x", "w" or "dy".
 std::string_view watched_factor(const OpSpec& spec, Phase phase);

@@ -77,8 +77,8 @@ struct ProductSite {
 ///
 /// x and dy are quantised once each, in both directions, in front of their first use. So x itself
 /// is not kept for the backward, unless something else reads it there. With `fuses_copies`, those
-/// of an activation function's result are made in its node (fuse_copies.h). A graph without
-/// backward gets copies by rows only. Returns all products of layers, in forward order.
+/// of the result of an activation function or a norm are made in its node (fuse_copies.h). A graph
+/// without backward gets copies by rows only. Returns all products of layers, in forward order.
 std::vector<ProductSite> quantize_products(StageGraph& graph, const Fp8Recipe& recipe);
 
 }  // namespace braid

@@ -23,6 +23,8 @@ class OpValidator {
     check_family();
     check_communication();
     check_split();
+    need(op_.source.num_operands == 0 || op_.source.result < op_.source.num_operands, "source",
+         "rounds no operand of the op");
     need(!op_.dual.empty() ? op_.backward != nullptr : true, "backward",
          "is missing, though it has a dual");
   }

@@ -6,7 +6,6 @@
 #include "base/errors.h"
 #include "ops/linear_swiglu.h"
 #include "ops/op.h"
-#include "ops/quantize.h"
 #include "sim/analytic_model.h"
 #include "sim/op_family.h"
 #include "sim/scaled_product.h"
@@ -220,8 +219,8 @@ double slowdown_by_left_sms(const DeviceSpec& device, const OpSpec& spec, int sm
 double analytic_task_ns(const DeviceSpec& device, const OpSpec& spec) {
   check_spec(spec);
   const OpCost cost = spec_cost(spec);
-  const double reads = reads_values_twice(spec) ? 2 : 1;
-  const double memory_ns = (reads * cost.bytes_read + cost.bytes_written) / memory_rate(device);
+  const double bytes = cost.bytes_read + bytes_read_again(spec) + cost.bytes_written;
+  const double memory_ns = bytes / memory_rate(device);
   if (is_fused_product(spec)) {
     return std::max(fused_ns(device, spec), memory_ns + static_cast<double>(device.launch_ns));
   }

@@ -289,32 +289,37 @@ TEST_F(QuantizeCudaTest, SumsOfColumnsAreThoseOfX) {
   }
 }
 
-/// All operands of the copies of the stored result of the fused spec's source, on the device.
+/// The operands that the fused spec would have after a run, from a run of its source that stores
+/// its result, and one of the copies of that, on the device.
 OperandBytes run_unfused(const OpSpec& fused, const OperandBytes& operands, CudaContext& context) {
   const OpSpec source = *quantize_source(fused);
-  const size_t num_inputs = source.operands.size() - 1;
-  OperandBytes inputs(operands.begin(), operands.begin() + static_cast<ptrdiff_t>(num_inputs));
-  inputs.push_back(poisoned_bytes(source.operands.back()));
+  const auto result = static_cast<ptrdiff_t>(find_op(source.op).source.result);
+  const auto num_operands = static_cast<ptrdiff_t>(source.operands.size()) - 1;
+  OperandBytes of_source(operands.begin(), operands.begin() + num_operands);
+  of_source.insert(of_source.begin() + result, poisoned_bytes(source.operands[result]));
+  of_source = run_on_cuda(source, of_source, context);
   OpSpec copies = fused;
   auto attributes = attributes_of<QuantizeAttributes>(fused);
   attributes.source = {};
   copies.attributes = to_attributes(attributes);
-  copies.operands.erase(copies.operands.begin(),
-                        copies.operands.begin() + static_cast<ptrdiff_t>(num_inputs));
-  copies.operands.insert(copies.operands.begin(), read(DType::kBF16, source.operands.back().shape));
-  OperandBytes stored = {run_on_cuda(source, inputs, context).back()};
-  stored.insert(stored.end(), operands.begin() + static_cast<ptrdiff_t>(num_inputs),
-                operands.end());
-  return run_on_cuda(copies, stored, context);
+  copies.operands.erase(copies.operands.begin(), copies.operands.begin() + num_operands);
+  copies.operands.insert(copies.operands.begin(), read(DType::kBF16, quantized_value(fused).shape));
+  OperandBytes stored = {of_source[result]};
+  stored.insert(stored.end(), operands.begin() + num_operands, operands.end());
+  stored = run_on_cuda(copies, stored, context);
+  of_source.erase(of_source.begin() + result);
+  of_source.insert(of_source.end(), stored.begin() + 1, stored.end());
+  return of_source;
 }
 
 /// Inputs of ordinary sizes, some with an infinity or a NaN.
-OperandBytes source_operands(const OpSpec& spec, uint64_t seed) {
-  const size_t num_inputs = quantize_source(spec)->operands.size() - 1;
+OperandBytes operands_of_source(const OpSpec& spec, uint64_t seed) {
+  const size_t num_operands = quantize_source(spec)->operands.size() - 1;
   OperandBytes operands;
   TestRandom random(seed);
   for (size_t i = 0; i < spec.operands.size(); ++i) {
-    if (i >= num_inputs) {
+    const bool is_written = writes(spec.operands[i].access);
+    if (is_written || i >= num_operands) {
       operands.push_back(poisoned_bytes(spec.operands[i]));
       if (reads(spec.operands[i].access)) {
         std::fill(operands[i].begin(), operands[i].end(), std::byte{0});
@@ -342,7 +347,8 @@ TEST_F(QuantizeCudaTest, CopiesOfASourceHaveTheBitsOfItsStoredResult) {
                                         {129, 130},
                                         {16, 16},
                                         {272, 264},
-                                        {256, 384}}) {
+                                        {256, 384},
+                                        {16, 4104}}) {  // a norm's threads have more of a row
       for (const int64_t block : {0, 32, 128}) {
         for (const bool is_full : {false, true}) {
           const QuantizeAttributes attributes{.block = block,
@@ -355,12 +361,11 @@ TEST_F(QuantizeCudaTest, CopiesOfASourceHaveTheBitsOfItsStoredResult) {
             continue;
           }
           const OpSpec spec = quantize_of_source(attributes, DType::kBF16, rows, columns);
-          const OperandBytes operands = source_operands(spec, seed++);
-          const size_t num_inputs = quantize_source(spec)->operands.size() - 1;
+          const OperandBytes operands = operands_of_source(spec, seed++);
           const OperandBytes fused = run_on_cuda(spec, operands, context());
           const OperandBytes expected = run_unfused(spec, operands, context());
-          for (size_t i = 1; i < expected.size(); ++i) {
-            EXPECT_TRUE(fused[i + num_inputs - 1] == expected[i])
+          for (size_t i = 0; i < expected.size(); ++i) {
+            EXPECT_TRUE(fused[i] == expected[i])
                 << of << " " << rows << " x " << columns << " block " << block << " operand " << i;
           }
           EXPECT_TRUE(run_on_cuda(spec, operands, context()) == fused) << of << ": other bits";
@@ -368,6 +373,14 @@ TEST_F(QuantizeCudaTest, CopiesOfASourceHaveTheBitsOfItsStoredResult) {
       }
     }
   }
+}
+
+TEST_F(QuantizeCudaTest, RefusesRowsThatANormCannotHold) {
+  const QuantizeAttributes attributes{.source = {"rmsnorm"}};
+  EXPECT_NO_THROW(
+      make_cuda_kernel(quantize_of_source(attributes, DType::kBF16, 1, 32768), context()));
+  EXPECT_THROW(make_cuda_kernel(quantize_of_source(attributes, DType::kBF16, 1, 32776), context()),
+               InternalError);
 }
 
 TEST_F(QuantizeCudaTest, RefusesF32) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <set>
 
 #include "base/float8.h"
 #include "support/quantize_cases.h"
@@ -210,23 +211,41 @@ TEST(Quantize, SumsColumnsForTheBias) {
 /// has run.
 void expect_copies_of_stored(const KernelCase& fused, QuantizeAttributes attributes) {
   KernelCase source(*quantize_source(fused.spec()));
-  const size_t num_inputs = source.spec().operands.size() - 1;
-  for (size_t i = 0; i < num_inputs; ++i) {
-    source.set(i, fused.values(i));
+  const size_t result = find_op(source.spec().op).source.result;
+  const size_t num_operands = source.spec().operands.size() - 1;
+  for (size_t i = 0; i < num_operands; ++i) {
+    if (reads(fused.spec().operands[i].access)) {
+      source.set(operand_of_source(fused.spec(), i), fused.values(i));
+    }
   }
   source.run();
-  const OperandSpec& result = source.spec().operands.back();
+  for (size_t i = 0; i < num_operands; ++i) {
+    EXPECT_TRUE(source.bytes(operand_of_source(fused.spec(), i)) == fused.bytes(i))
+        << source.spec().op << " operand " << i;
+  }
+  const OperandSpec& stored = source.spec().operands[result];
   attributes.source = {};
-  KernelCase copies(quantize_spec(attributes, {read(result.dtype, result.shape)}, result.shape));
-  copies.set(0, source.values(num_inputs));
+  KernelCase copies(quantize_spec(attributes, {read(stored.dtype, stored.shape)}, stored.shape));
+  copies.set(0, source.values(result));
   if (attributes.has_bias) {
     copies.set_all(5, 0.25);
   }
   copies.run();
   for (size_t i = 1; i < copies.spec().operands.size(); ++i) {
-    EXPECT_TRUE(copies.bytes(i) == fused.bytes(i + num_inputs - 1))
-        << quantize_source(fused.spec())->op << " operand " << i;
+    EXPECT_TRUE(copies.bytes(i) == fused.bytes(i + num_operands - 1))
+        << source.spec().op << " operand " << i;
   }
+}
+
+// So that those below, and GPU tests, leave none out.
+TEST(Quantize, SourcesAreAllOpsWithSourceTraits) {
+  std::set<std::string> with_traits;
+  for (const OpDefinition* const op : all_ops()) {
+    if (find_source_traits(op->name) != nullptr) {
+      with_traits.emplace(op->name);
+    }
+  }
+  EXPECT_EQ(with_traits, std::set<std::string>(kQuantizeSources.begin(), kQuantizeSources.end()));
 }
 
 TEST(Quantize, OfTheResultOfAnOpAsOfTheStoredOne) {
@@ -236,12 +255,14 @@ TEST(Quantize, OfTheResultOfAnOpAsOfTheStoredOne) {
         const QuantizeAttributes attributes{
             .block = block, .has_bias = block == 128, .source = {of}};
         KernelCase fused(quantize_of_source(attributes, dtype, 130, 262));
-        const size_t num_inputs = quantize_source(fused.spec())->operands.size() - 1;
-        for (size_t i = 0; i < num_inputs; ++i) {
-          fused.set(i, uneven_values(fused.num_elems(i), 11 + i));
+        const size_t num_operands = quantize_source(fused.spec())->operands.size() - 1;
+        for (size_t i = 0; i < num_operands; ++i) {
+          if (reads(fused.spec().operands[i].access)) {
+            fused.set(i, uneven_values(fused.num_elems(i), 11 + i));
+          }
         }
         if (attributes.has_bias) {
-          fused.set_all(num_inputs + 4, 0.25);
+          fused.set_all(num_operands + 4, 0.25);
         }
         fused.run(2);
         expect_copies_of_stored(fused, attributes);
@@ -250,9 +271,20 @@ TEST(Quantize, OfTheResultOfAnOpAsOfTheStoredOne) {
   }
 }
 
+TEST(Quantize, ReplayOfCopiesOfANormHasTheirBits) {
+  for (const char* const of : {"add_rmsnorm", "add_layernorm"}) {
+    KernelCase original(quantize_of_source({.source = {of}}, DType::kBF16, 130, 262));
+    original.run(2);
+    KernelCase replay = replay_of(original);
+    EXPECT_LT(replay.spec().operands.size(), original.spec().operands.size());
+    replay.run(2);
+    expect_replayed(replay, original, of);
+  }
+}
+
 TEST(Quantize, RefusesAnOpThatItCannotDo) {
   OpSpec spec = quantize_of_source({.source = {"gelu"}}, DType::kBF16, 16, 16);
-  spec.attributes = to_attributes(QuantizeAttributes{.source = {"rmsnorm"}});
+  spec.attributes = to_attributes(QuantizeAttributes{.source = {"rope"}});
   EXPECT_THROW(check_spec(spec), InternalError);
   // An input of another width than the source needs.
   spec = quantize_of_source({.source = {"swiglu_backward"}}, DType::kBF16, 16, 16);

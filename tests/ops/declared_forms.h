@@ -174,20 +174,27 @@ class DeclaredForms {
     }
   }
 
-  /// Copies of the results of ops, here of one and of two inputs.
+  /// Copies of the results of ops: of one and of two inputs, and of one that also writes others.
   void add_quantize_of_sources() {
+    const OperandSpec x = read(data_, {kRows, kWidth});
+    const OperandSpec w = read(data_, {kWidth});
+    add_quantize_of({"gelu"}, {x}, {"x"});
+    add_quantize_of({"gelu_backward"}, {x, x}, {"x", "dy"});
+    add_quantize_of({"add_rmsnorm", to_attributes(NormAttributes{})},
+                    {x, x, w, write(data_, x.shape), write(DType::kF32, {kRows})},
+                    {"x", "residual", "w", "sum", "rstd"});
+  }
+
+  void add_quantize_of(const SourceAttribute& source, std::vector<OperandSpec> operands,
+                       std::vector<std::string> names) {
     const Shape x{kRows, kWidth};
-    for (const auto& [of, names] :
-         {std::pair<std::string, std::vector<std::string>>{"gelu", {"input"}},
-          {"gelu_backward", {"input", "dy"}}}) {
-      const QuantizeAttributes attributes{.column = false, .source = {of}};
-      DeclaredForm form{{"quantize", to_attributes(attributes), {}}, names};
-      form.spec.operands.assign(names.size(), read(data_, x));
-      form.spec.operands.push_back(write(DType::kF8E4M3, x));
-      form.spec.operands.push_back(write(DType::kF32, attributes.scales().shape(x)));
-      form.names.insert(form.names.end(), {"row", "row_scales"});
-      add(std::move(form));
-    }
+    const QuantizeAttributes attributes{.column = false, .source = source};
+    DeclaredForm form{{"quantize", to_attributes(attributes), std::move(operands)},
+                      std::move(names)};
+    form.spec.operands.push_back(write(DType::kF8E4M3, x));
+    form.spec.operands.push_back(write(DType::kF32, attributes.scales().shape(x)));
+    form.names.insert(form.names.end(), {"row", "row_scales"});
+    add(std::move(form));
   }
 
   static void add_tally(const WatchAttribute& watch, DeclaredForm& form) {

@@ -11,6 +11,7 @@
 #include "ops/attributes.h"
 #include "ops/autodiff.h"
 #include "ops/linear.h"
+#include "ops/norm.h"
 #include "ops/quantize.h"
 #include "ops/quantize_products.h"
 
@@ -19,7 +20,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-/// x -> linear -> swiglu -> linear, with FP8 products and copies as tasks of their own.
+/// x + r -> norm -> linear -> swiglu -> linear, with FP8 products and copies as tasks of their own.
 StageGraph feed_forward() {
   StageGraph graph;
   GraphBuilder builder(graph);
@@ -30,7 +31,9 @@ StageGraph feed_forward() {
     return builder.named_value(
         {.name = name, .dtype = DType::kBF16, .shape = shape, .kind = ValueKind::kParam});
   };
-  const ValueId g = linear(builder, x, weight("w1", {512, 128}), std::nullopt, "up");
+  const ValueId r = builder.add_value({.name = "r", .dtype = DType::kBF16, .shape = {128, 128}});
+  const ValueId y = add_rmsnorm(builder, x, r, weight("w0", {128}), 1e-3, "norm").normed;
+  const ValueId g = linear(builder, y, weight("w1", {512, 128}), std::nullopt, "up");
   const ValueId h = swiglu(builder, g, "swiglu");
   graph.stage_output = linear(builder, h, weight("w2", {128, 256}), std::nullopt, "down");
   differentiate(graph);
@@ -58,8 +61,28 @@ TEST(FuseCopies, OfBothDirectionsOfAnActivationFunction) {
   fuse_copies(graph);
   EXPECT_FALSE(has_op(graph.forward, "swiglu"));
   EXPECT_FALSE(has_op(graph.backward, "swiglu_backward"));
-  EXPECT_THAT(sources_of(graph.forward), ElementsAre("", "swiglu"));
+  EXPECT_THAT(sources_of(graph.forward), ElementsAre("add_rmsnorm", "swiglu"));
   EXPECT_THAT(sources_of(graph.backward), ElementsAre("", "swiglu_backward"));
+}
+
+// Whose other results the backward reads.
+TEST(FuseCopies, OfANormWithItsSumAndStatistics) {
+  StageGraph graph = feed_forward();
+  const Node norm = graph.forward.at(0);
+  ASSERT_EQ(norm.spec.op, "add_rmsnorm");
+  fuse_copies(graph);
+  const Node& fused = graph.forward.at(0);
+  ASSERT_EQ(fused.spec.op, "quantize");
+  const size_t normed = 4;  // x, residual, w, sum, y, rstd
+  std::vector<ValueId> kept = norm.operands;
+  kept.erase(kept.begin() + normed);
+  EXPECT_TRUE(std::equal(kept.begin(), kept.end(), fused.operands.begin()));
+  EXPECT_EQ(*quantize_source(fused.spec), norm.spec);  // with its epsilon
+  for (const auto* const nodes : {&graph.forward, &graph.backward}) {
+    for (const Node& node : *nodes) {
+      EXPECT_EQ(std::ranges::count(node.operands, norm.operands[normed]), 0) << node.spec.op;
+    }
+  }
 }
 
 TEST(FuseCopies, KeepsWhatTheNodesSay) {
@@ -102,7 +125,7 @@ TEST(FuseCopies, NotIfSomethingElseReadsTheValue) {
     }
     fuse_copies(graph);
     EXPECT_TRUE(has_op(graph.forward, "swiglu"));
-    EXPECT_THAT(sources_of(graph.forward), ElementsAre("", ""));
+    EXPECT_THAT(sources_of(graph.forward), ElementsAre("add_rmsnorm", ""));
     EXPECT_FALSE(has_op(graph.backward, "swiglu_backward"));
   }
 }

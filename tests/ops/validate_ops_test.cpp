@@ -65,6 +65,8 @@ TEST(ValidateOp, NamesOpAndFieldOfAComputeOp) {
           {"family is missing", [](OpDefinition& op) { op.family.reset(); }},
           {"kind is missing", [](OpDefinition& op) { op.kind.reset(); }},
           {"split is missing", [](OpDefinition& op) { op.split = {}; }},
+          {"source rounds no operand",
+           [](OpDefinition& op) { op.source = {.num_operands = 2, .result = 2}; }},
           {"gemm_shape is missing", [](OpDefinition& op) { op.family = OpFamily::kGemm; }},
           {"gemm_shape contradicts", [](OpDefinition& op) { op.gemm_shape = no_shape; }},
           {"attention_shape is missing",

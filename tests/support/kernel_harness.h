@@ -9,6 +9,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -229,11 +230,11 @@ class KernelCase {
 
 /// The replay of a case that has run: what it reads are the case's bytes, results included.
 inline KernelCase replay_of(const KernelCase& original) {
-  KernelCase replay(replay_spec(original.spec()));
-  const ReplayRule& rule = find_op(original.spec().op).replay;
-  for (size_t i = 0; i < rule.operands.size(); ++i) {
+  const std::optional<Replay> rule = find_replay(original.spec());
+  KernelCase replay(rule->spec);
+  for (size_t i = 0; i < rule->operands.size(); ++i) {
     if (reads(replay.spec().operands[i].access)) {
-      replay.set(i, original.values(rule.operands[i]));
+      replay.set(i, original.values(rule->operands[i]));
     }
   }
   return replay;
@@ -242,9 +243,9 @@ inline KernelCase replay_of(const KernelCase& original) {
 /// All results of a replay that has run are the bits of the original's.
 inline void expect_replayed(const KernelCase& replay, const KernelCase& original,
                             const std::string& name) {
-  const ReplayRule& rule = find_op(original.spec().op).replay;
-  for (size_t i = 0; i < rule.operands.size(); ++i) {
-    EXPECT_TRUE(replay.bytes(i) == original.bytes(rule.operands[i]))
+  const std::optional<Replay> rule = find_replay(original.spec());
+  for (size_t i = 0; i < rule->operands.size(); ++i) {
+    EXPECT_TRUE(replay.bytes(i) == original.bytes(rule->operands[i]))
         << name << " " << replay.spec().op << ": operand " << i << " differs";
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -47,12 +48,9 @@ inline bool keeps_values(const Program& program, const OpSpec& spec) {
   return spec.op == "all_reduce" && group && program.groups[group->index()].ranks.size() == 1;
 }
 
-/// The rule of an op that has one; ops of made-up names have none.
-inline const ReplayRule* replay_rule(const OpSpec& spec) {
-  const auto ops = all_ops();
-  const auto found =
-      std::ranges::find_if(ops, [&](const OpDefinition* op) { return op->name == spec.op; });
-  return found == ops.end() || (*found)->replay.op.empty() ? nullptr : &(*found)->replay;
+/// The replay of a task that has one; ops of made-up names have none.
+inline std::optional<Replay> known_replay(const OpSpec& spec) {
+  return find_known_op(spec.op) == nullptr ? std::nullopt : find_replay(spec);
 }
 
 inline bool is_by_row(const OpSpec& spec) {
@@ -122,12 +120,12 @@ inline void run_operation(const OpSpec& spec, std::span<const BufferRange> opera
       }
     }
   }
-  if (const ReplayRule* rule = replay_rule(spec)) {
+  if (const std::optional<Replay> replay = known_replay(spec)) {
     std::vector<BufferRange> replayed;
-    for (const size_t position : rule->operands) {
+    for (const size_t position : replay->operands) {
       replayed.push_back(operands[position]);
     }
-    run_operation(replay_spec(spec), replayed, state);
+    run_operation(replay->spec, replayed, state);
   }
 }
 

@@ -87,8 +87,7 @@ struct PartsMeaning {
 struct SpecMeaning {
   Effect effect = Effect::kCompute;
   uint64_t hash = 0;
-  std::span<const size_t> replayed = {};  ///< positions of the operands of the replay
-  OpSpec replay = {};
+  std::optional<Replay> replay = {};
   std::vector<PartsMeaning> parts = {};
   std::optional<ProductAndActivation> unfused = std::nullopt;
 };
@@ -106,10 +105,8 @@ SpecMeaning meaning_of(const Program& program, const OpSpec& spec) {
   if (meaning.effect == Effect::kFused) {
     meaning.unfused = unfused(spec);
   }
-  const OpDefinition* const op = find_known_op(spec.op);
-  if (op != nullptr && !op->replay.op.empty()) {
-    meaning.replayed = op->replay.operands;
-    meaning.replay = replay_spec(spec);
+  if (find_known_op(spec.op) != nullptr) {
+    meaning.replay = find_replay(spec);
   }
   return meaning;
 }
@@ -297,14 +294,14 @@ class Interpreter {
   }
 
   void replay(const SpecMeaning& spec, std::span<const BufferRange> ranges, TaskId id) {
-    if (spec.replayed.empty()) {
+    if (!spec.replay) {
       return;
     }
     std::vector<BufferRange> replayed;
-    for (const size_t position : spec.replayed) {
+    for (const size_t position : spec.replay->operands) {
       replayed.push_back(ranges[position]);
     }
-    compute(spec.replay, replayed, hash_value(spec.replay), id);
+    compute(spec.replay->spec, replayed, hash_value(spec.replay->spec), id);
   }
 
   const Program& program_;

@@ -69,7 +69,7 @@ class Planner {
       return;
     }
     const Option whole = option(task, Redo::kTask);
-    const Option replay = op.replay.op.empty() ? Option{} : option(task, Redo::kReplay);
+    const Option replay = find_replay(spec_of(task)) ? option(task, Redo::kReplay) : Option{};
     // A replay reads less, so it is preferred where both save the same.
     if (replay.is_worth_it() && (!whole.is_worth_it() || replay.net_bytes() >= whole.net_bytes())) {
       take(task, replay);

@@ -24,7 +24,7 @@ enum class Redo : uint8_t {
 template <class Visit>
 void for_each_repeated_operand(const OpSpec& spec, Redo redo, Visit&& visit) {
   if (redo == Redo::kReplay) {
-    const auto operands = find_op(spec.op).replay.operands;
+    const std::vector<size_t> operands = find_replay(spec)->operands;
     for (size_t i = 0; i < operands.size(); ++i) {
       visit(operands[i], i > 0 && writes(spec.operands[operands[i]].access));
     }

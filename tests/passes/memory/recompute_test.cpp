@@ -153,6 +153,39 @@ scaled_linear_wgrad(a8, a8s, a8, a8s -> rw g) {block=128, accumulate=true} s wgr
               IsEmpty());
 }
 
+// Copies of a norm's result: from the kept sum, with the norm's attributes.
+TEST(Recompute, CopiesOfANormAreRepeatedFromItsSum) {
+  const Program program = parse_program(R"(program step rank=0 ranks=1 events=0
+stream s kind=compute priority=0
+buffer n i64 [4] io persistent device
+buffer g f32 [128,128] main_grad persistent device
+buffer w f32 [128] param persistent device
+buffer x f32 [128,128] activation step device
+buffer r f32 [128,128] activation step device
+buffer sum f32 [128,128] activation step device
+buffer rstd f32 [128] activation step device
+buffer d f32 [128,128] activation step device
+buffer a8 f8e4m3 [128,128] activation step device
+buffer a8s f32 [1,128] activation step device
+fill(-> n) {value=0.0} s forward
+fill(-> x) {value=1.0} s forward mb=0 layer=0
+fill(-> r) {value=2.0} s forward mb=0 layer=0
+quantize(x, r, w -> sum, rstd, a8, a8s, rw n) {block=128, square=false, row=true, column=false, has_bias=false, accumulate=true, of="add_rmsnorm", of_epsilon=0.001, watch=true} s forward mb=0 layer=1
+scaled_linear_wgrad(a8, a8s, a8, a8s -> rw g) {block=128, accumulate=true} s wgrad mb=0 layer=1
+add(sum, sum -> d) s dgrad mb=0 layer=1
+)");
+  ASSERT_THAT(verify(program, 1, Ordering::kProgramOrder), IsEmpty());
+  EXPECT_EQ(parse_program(print_program(program)), program);
+  const PassResult result = recompute(program, {.policy = Recompute::kNorms});
+  EXPECT_THAT(print_program(result.program),
+              HasSubstr("quantize(sum, w -> rstd.recomputed, a8.recomputed, a8s.recomputed) "
+                        "{block=128, square=false, row=true, column=false, has_bias=false, "
+                        "accumulate=true, of=\"rmsnorm\", of_epsilon=0.001} s dgrad"));
+  EXPECT_THAT(verify(result.program, 1, Ordering::kProgramOrder), IsEmpty());
+  EXPECT_THAT(compare_meaning(StepMeaning(program), result.program, StepMeaning(result.program)),
+              IsEmpty());
+}
+
 TEST(Recompute, NoneChangesNothing) {
   const PassResult result = recompute(block(), {});
   EXPECT_EQ(result.program, block());

@@ -157,33 +157,36 @@ class Source {
                              sizeof(T))) {
     if (const std::optional<OpSpec> source = quantize_source(spec)) {
       kernel_ = make_cpu_kernel(*source, num_workers);
-      num_inputs_ = source->operands.size() - 1;
+      num_operands_ = source->operands.size();
+      result_ = find_op(source->op).source.result;
     }
   }
 
   size_t scratch_bytes() const {
-    return num_inputs_ == 0 ? 0 : bytes_ + align_scratch(kernel_.scratch_bytes);
+    return num_operands_ == 0 ? 0 : bytes_ + align_scratch(kernel_.scratch_bytes);
   }
 
   /// x, which may lie at the beginning of scratch.
   const T* operator()(const KernelArgs& args) const {
-    if (num_inputs_ == 0) {
+    if (num_operands_ == 0) {
       return args.data<const T>(0);
     }
     std::byte* const x = args.scratch.data();
-    std::array<std::byte*, kMostInputs + 1> operands{};
-    std::copy_n(args.operands.begin(), num_inputs_, operands.begin());
-    operands[num_inputs_] = x;
-    kernel_.run({{operands.data(), num_inputs_ + 1}, args.scratch.subspan(bytes_), args.workers});
+    std::array<std::byte*, kMostOperands> operands{};
+    for (size_t i = 0; i < num_operands_; ++i) {
+      operands[i] = i == result_ ? x : args.operands[i < result_ ? i : i - 1];
+    }
+    kernel_.run({{operands.data(), num_operands_}, args.scratch.subspan(bytes_), args.workers});
     return reinterpret_cast<const T*>(x);
   }
 
  private:
-  static constexpr size_t kMostInputs = 2;
+  static constexpr size_t kMostOperands = 8;
 
   CpuKernel kernel_;
-  size_t num_inputs_ = 0;
-  size_t bytes_;  // of x
+  size_t num_operands_ = 0;  // of the source; 0: there is none
+  size_t result_ = 0;        // x, among them
+  size_t bytes_;             // of x
 };
 
 template <class T>

@@ -5,6 +5,8 @@
 #include "backends/cuda/kernels/device_vector.cuh"
 #include "backends/cuda/kernels/factories.h"
 #include "backends/cuda/kernels/launch.h"
+#include "backends/cuda/kernels/norm.cuh"
+#include "backends/cuda/kernels/scratch_sizes.h"
 #include "ops/attributes.h"
 
 // One block per row, the row in registers: memory is read and written once. Statistics in fp32 over
@@ -12,22 +14,6 @@
 // repeatable: the order of summation depends only on C.
 namespace braid {
 namespace {
-
-/// Pointers are null if an op lacks the operand.
-template <class T>
-struct NormForwardArgs {
-  const T* x = nullptr;         // [N,C]
-  const T* residual = nullptr;  // [N,C]
-  const T* w = nullptr;         // [C]
-  const T* b = nullptr;         // [C]
-  T* sum = nullptr;             // [N,C]
-  T* y = nullptr;               // [N,C]
-  float* mean = nullptr;        // f32 [N]
-  float* rstd = nullptr;        // f32 [N]
-  int64_t rows = 0;
-  int64_t width = 0;
-  float epsilon = 0;
-};
 
 /// Over elements [0, min(V, valid)).
 template <class T, int V>
@@ -52,8 +38,29 @@ __device__ DeviceVector<T, V> rounded_sum(const DeviceVector<T, V>& a,
   return sum;
 }
 
+/// Of elements [0, min(V, valid)), as bits of a float, which order as magnitudes do.
+template <class T, int V>
+__device__ uint32_t largest_magnitude(const DeviceVector<T, V>& y, int64_t valid) {
+  uint32_t most = 0;
+#pragma unroll
+  for (int i = 0; i < V; ++i) {
+    most = max(most, i < valid ? __float_as_uint(widen(y.elems[i])) & 0x7FFFFFFFu : 0u);
+  }
+  return most;
+}
+
+/// All threads of the grid call it. Warps are spread over the numbers, of which a reader takes the
+/// largest: one alone would make them wait for each other.
+__device__ void raise_magnitude(uint32_t* magnitudes, uint32_t of_thread) {
+  const uint32_t most = __reduce_max_sync(0xFFFFFFFFu, of_thread);
+  const unsigned warp = blockIdx.x * (blockDim.x / kWarpSize) + threadIdx.x / kWarpSize;
+  if (threadIdx.x % kWarpSize == 0) {
+    atomicMax(magnitudes + warp % kQuantizeMagnitudes, most);
+  }
+}
+
 /// Each thread holds K vectors of V elements, `blockDim.x * V` apart.
-template <bool kCentred, bool kAligned, int K, class T>
+template <bool kCentred, bool kAligned, bool kStoresY, int K, class T>
 __global__ void __launch_bounds__(1024) norm_forward_kernel(NormForwardArgs<T> args) {
   constexpr int V = kVectorElems<T>;
   __shared__ float shared[2][kWarpSize];
@@ -115,23 +122,27 @@ __global__ void __launch_bounds__(1024) norm_forward_kernel(NormForwardArgs<T> a
   squares = block_sum(squares, shared[1]);
   const float rstd = 1.0f / sqrtf(squares / static_cast<float>(args.width) + args.epsilon);
 
+  const bool makes_y = kStoresY || args.magnitudes != nullptr;
+  uint32_t most = 0;
 #pragma unroll
   for (int k = 0; k < K; ++k) {
     const int64_t c = column_of(k);
-    if (c < args.width) {
+    if (c < args.width && makes_y) {
       const auto w = load_vector<V, kAligned>(args.w + c, args.width - c);
       DeviceVector<T, V> b;
       if constexpr (kCentred) {
         b = load_vector<V, kAligned>(args.b + c, args.width - c);
       }
-      DeviceVector<T, V> y;
-#pragma unroll
-      for (int i = 0; i < V; ++i) {
-        const float normed = (widen(x[k].elems[i]) - mean) * rstd * widen(w.elems[i]);
-        y.elems[i] = narrow<T>(kCentred ? normed + widen(b.elems[i]) : normed);
+      const auto y = normed<kCentred>(x[k], mean, rstd, w, b);
+      if constexpr (kStoresY) {
+        store_vector<kAligned>(args.y + at_row + c, y, args.width - c);
+      } else {
+        most = max(most, largest_magnitude(y, kAligned ? V : args.width - c));
       }
-      store_vector<kAligned>(args.y + at_row + c, y, args.width - c);
     }
+  }
+  if (!kStoresY && makes_y) {
+    raise_magnitude(args.magnitudes, most);
   }
   if (threadIdx.x == 0) {
     if constexpr (kCentred) {
@@ -141,8 +152,8 @@ __global__ void __launch_bounds__(1024) norm_forward_kernel(NormForwardArgs<T> a
   }
 }
 
-template <bool kCentred, bool kAligned, class T>
-void launch_norm_forward(const NormForwardArgs<T>& args, cudaStream_t stream) {
+template <bool kCentred, bool kAligned, bool kStoresY, class T>
+void launch_form(const NormForwardArgs<T>& args, cudaStream_t stream) {
   const int64_t vectors = ceil_div(args.width, kVectorElems<T>);
   const auto threads_for = [vectors](int64_t per_thread) {
     return static_cast<unsigned>(ceil_div(vectors, per_thread * kWarpSize) * kWarpSize);
@@ -151,69 +162,61 @@ void launch_norm_forward(const NormForwardArgs<T>& args, cudaStream_t stream) {
   // Blocks of up to 128 threads, whose barriers are cheap, with as many loads in flight as this
   // needs.
   if (threads_for(2) <= 128) {
-    norm_forward_kernel<kCentred, kAligned, 2><<<grid, threads_for(2), 0, stream>>>(args);
+    norm_forward_kernel<kCentred, kAligned, kStoresY, 2><<<grid, threads_for(2), 0, stream>>>(args);
   } else {
-    norm_forward_kernel<kCentred, kAligned, 4><<<grid, threads_for(4), 0, stream>>>(args);
+    norm_forward_kernel<kCentred, kAligned, kStoresY, 4><<<grid, threads_for(4), 0, stream>>>(args);
   }
   BRAID_CUDA_CHECK(cudaGetLastError());
 }
 
-/// Operands in the order in which ops/norm.h lists them.
-template <bool kCentred, bool kAdd, class T>
-NormForwardArgs<T> forward_operands(const CudaKernelArgs& args) {
-  size_t next = 0;
-  NormForwardArgs<T> o;
-  o.x = args.data<const T>(next++);
-  o.residual = kAdd ? args.data<const T>(next++) : nullptr;
-  o.w = args.data<const T>(next++);
-  o.b = kCentred ? args.data<const T>(next++) : nullptr;
-  o.sum = kAdd ? args.data<T>(next++) : nullptr;
-  o.y = args.data<T>(next++);
-  o.mean = kCentred ? args.data<float>(next++) : nullptr;
-  o.rstd = args.data<float>(next++);
-  return o;
+template <bool kStoresY, class T>
+void launch_any_form(bool centred, const NormForwardArgs<T>& args, cudaStream_t stream) {
+  const bool is_aligned =
+      args.width % kVectorElems<T> == 0 &&
+      all_aligned(16, {args.x, args.residual, args.w, args.b, args.sum, args.y});
+  const auto launch = centred ? (is_aligned ? launch_form<true, true, kStoresY, T>
+                                            : launch_form<true, false, kStoresY, T>)
+                              : (is_aligned ? launch_form<false, true, kStoresY, T>
+                                            : launch_form<false, false, kStoresY, T>);
+  launch(args, stream);
 }
 
-template <bool kCentred, bool kAdd>
-CudaKernel make_forward(const OpSpec& spec) {
+CudaKernel make_forward(const OpSpec& spec, const NormForm& form) {
   const int64_t rows = spec.operands[0].shape[0];
   const int64_t width = spec.operands[0].shape[1];
   const double epsilon = attributes_of<NormAttributes>(spec).epsilon;
   return dispatch_cuda_dtype(spec, 0, [&]<class T>() -> CudaKernel {
-    constexpr int64_t kMaxWidth = int64_t{4} * 1024 * kVectorElems<T>;
-    check(width <= kMaxWidth, "op {}: rows of {} elements; its kernel holds up to {} in registers",
-          spec.op, width, kMaxWidth);
+    check_norm_width<T>(spec, width);
     return {.launch = [=](const CudaKernelArgs& args) {
-      auto o = forward_operands<kCentred, kAdd, T>(args);
+      auto o = norm_operands<T>(form, args);
       o.rows = rows;
       o.width = width;
       o.epsilon = static_cast<float>(epsilon);
-      if (width % kVectorElems<T> == 0 &&
-          all_aligned(16, {o.x, o.residual, o.w, o.b, o.sum, o.y})) {
-        launch_norm_forward<kCentred, true>(o, args.stream);
-      } else {
-        launch_norm_forward<kCentred, false>(o, args.stream);
-      }
+      launch_any_form<true>(form.centred, o, args.stream);
     }};
   });
 }
 
 }  // namespace
 
+void launch_norm_statistics(bool centred, const NormForwardArgs<Bf16>& args, cudaStream_t stream) {
+  launch_any_form<false>(centred, args, stream);
+}
+
 CudaKernel make_cuda_rmsnorm(const OpSpec& spec, CudaContext& /*context*/) {
-  return make_forward<false, false>(spec);
+  return make_forward(spec, {});
 }
 
 CudaKernel make_cuda_add_rmsnorm(const OpSpec& spec, CudaContext& /*context*/) {
-  return make_forward<false, true>(spec);
+  return make_forward(spec, {.adds = true});
 }
 
 CudaKernel make_cuda_layernorm(const OpSpec& spec, CudaContext& /*context*/) {
-  return make_forward<true, false>(spec);
+  return make_forward(spec, {.centred = true});
 }
 
 CudaKernel make_cuda_add_layernorm(const OpSpec& spec, CudaContext& /*context*/) {
-  return make_forward<true, true>(spec);
+  return make_forward(spec, {.centred = true, .adds = true});
 }
 
 }  // namespace braid

@@ -11,7 +11,8 @@
 #include "backends/cuda/kernels/column_sums.cuh"
 #include "backends/cuda/kernels/factories.h"
 #include "backends/cuda/kernels/launch.h"
-#include "backends/cuda/kernels/quantize_tile.cuh"
+#include "backends/cuda/kernels/quantize_launch.cuh"
+#include "backends/cuda/kernels/quantize_norm.cuh"
 #include "ops/attributes.h"
 
 namespace braid {
@@ -65,37 +66,18 @@ void find_magnitudes(const Source& source, int64_t elems, uint32_t* magnitudes,
   BRAID_CUDA_CHECK(cudaGetLastError());
 }
 
-template <Blocks kBlocks, bool kAligned, class Source>
-void launch_blocks(const Source& source, const QuantizeArgs& args, cudaStream_t stream) {
-  const unsigned tiles = grid_of(ceil_div(args.rows, kTile) * ceil_div(args.columns, kTile));
-  const auto kernel = args.tally == nullptr ? quantize_kernel<kBlocks, kAligned, false, Source>
-                                            : quantize_kernel<kBlocks, kAligned, true, Source>;
-  kernel<<<tiles, kThreads, 0, stream>>>(source, args);
-  BRAID_CUDA_CHECK(cudaGetLastError());
-}
-
-/// Whole vectors everywhere: of rows of x and the row copy, and of rows of the column copy.
-bool has_whole_vectors(const QuantizeArgs& args) {
-  return args.columns % kVector == 0 && args.rows % kColumnRows == 0 &&
-         all_aligned(16, {args.row.data, args.column.data});
-}
-
 template <Blocks kBlocks, class Source>
 void launch(const Source& source, QuantizeArgs args, uint32_t* magnitudes, cudaStream_t stream) {
-  const bool is_aligned = source.is_aligned() && has_whole_vectors(args);
   if constexpr (kBlocks == Blocks::kAll) {
-    const auto find = is_aligned ? find_magnitudes<true, Source> : find_magnitudes<false, Source>;
+    const auto find = has_whole_chunks(source, args) ? find_magnitudes<true, Source>
+                                                     : find_magnitudes<false, Source>;
     find(source, args.rows * args.columns, magnitudes, stream);
     args.magnitudes = magnitudes;
   }
-  const auto blocks =
-      is_aligned ? launch_blocks<kBlocks, true, Source> : launch_blocks<kBlocks, false, Source>;
-  blocks(source, args, stream);
+  launch_copies<kBlocks>(source, args, stream);
 }
 
-/// Launches the kernels of one form of copies of a source, whose inputs are the first operands.
-using Launch = void (*)(const CudaKernelArgs&, const QuantizeArgs&);
-
+/// Of a source whose inputs are the first operands.
 template <Blocks kBlocks, class Source>
 void launch_source(const CudaKernelArgs& args, const QuantizeArgs& quantize) {
   Source source;
@@ -107,7 +89,7 @@ void launch_source(const CudaKernelArgs& args, const QuantizeArgs& quantize) {
 }
 
 template <class Source>
-Launch launch_for(const OpSpec& spec, const QuantizeAttributes& attributes) {
+QuantizeLaunch launch_for(const OpSpec& spec, const QuantizeAttributes& attributes) {
   if (attributes.square) {
     check(Source::kIsStored, "op {}: no CUDA kernel for squares of {}", spec.op,
           attributes.source.of);
@@ -119,7 +101,7 @@ Launch launch_for(const OpSpec& spec, const QuantizeAttributes& attributes) {
                                   : launch_source<Blocks::kRuns128, Source>;
 }
 
-Launch launch_for_main_weights(const OpSpec& spec, const QuantizeAttributes& attributes) {
+QuantizeLaunch launch_for_main_weights(const OpSpec& spec, const QuantizeAttributes& attributes) {
   check(attributes.square || attributes.block != 128, "op {}: no weight has runs of {}", spec.op,
         attributes.block);
   if (attributes.block == 32) {
@@ -134,9 +116,15 @@ using BfGateUp = GateUp<Bf16>;
 
 struct SourceEntry {
   std::string_view op;
-  Launch (*launch)(const OpSpec&, const QuantizeAttributes&);
+  QuantizeLaunch (*launch)(const OpSpec&, const QuantizeAttributes&);
 };
 
+template <bool kCentred, bool kAdds>
+QuantizeLaunch launch_for_norm(const OpSpec& spec, const QuantizeAttributes& /*attributes*/) {
+  return quantize_norm_launch(spec, {.centred = kCentred, .adds = kAdds, .stores_y = false});
+}
+
+/// The kernels of the ops that have SourceTraits; "": of a stored x.
 constexpr SourceEntry kSources[] = {
     {"", launch_for<StoredSource>},
     {"swiglu", launch_for<MapSource<false, Swiglu<Bf16>, BfGateUp, Bf16>>},
@@ -146,9 +134,13 @@ constexpr SourceEntry kSources[] = {
     {"gelu_backward", launch_for<MapSource<true, GeluBackward<Bf16>, Bf16, Bf16>>},
     {"relu2", launch_for<MapSource<false, Relu2<Bf16>, Bf16, Bf16>>},
     {"relu2_backward", launch_for<MapSource<true, Relu2Backward<Bf16>, Bf16, Bf16>>},
+    {"rmsnorm", launch_for_norm<false, false>},
+    {"add_rmsnorm", launch_for_norm<false, true>},
+    {"layernorm", launch_for_norm<true, false>},
+    {"add_layernorm", launch_for_norm<true, true>},
 };
 
-Launch find_launch(const OpSpec& spec) {
+QuantizeLaunch find_launch(const OpSpec& spec) {
   const auto attributes = attributes_of<QuantizeAttributes>(spec);
   if (attributes.rounds.main_weights) {
     return launch_for_main_weights(spec, attributes);

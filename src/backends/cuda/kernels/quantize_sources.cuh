@@ -5,12 +5,14 @@
 #include "backends/cuda/kernels/device_vector.cuh"
 #include "backends/cuda/kernels/elementwise_map.cuh"
 #include "backends/cuda/kernels/main_weight.cuh"
+#include "backends/cuda/kernels/norm.cuh"
 
 // What a quantize kernel rounds: bf16 elements of x [rows, columns], as they lie in memory, or made
-// from the inputs of an elementwise op and rounded as that op would store them, or from main
-// weights and rounded as AdamW would. In chunks of eight elements; `at` is the first one's place in
-// x. kTilesAtOnce: blocks of threads on a multiprocessor, as many as have registers for
-// kLoadsInFlight chunks of inputs; measured.
+// from the inputs of an op and rounded as that op would store them, or from main weights and
+// rounded as AdamW would. In chunks of eight elements; `at` is the first one's place in x. A source
+// with a `Row` makes an element from the stored bf16 at its place, its row and its column.
+// kTilesAtOnce: blocks of threads on a multiprocessor, as many as have registers, also for
+// kLoadsInFlight chunks of inputs; measured, but for norms.
 namespace braid::quantize_tile {
 
 inline constexpr int kVector = 8;  // bf16 elements of a 16-byte chunk
@@ -90,6 +92,44 @@ struct MapSource {
     DeviceVector<Bf16, kVector> elems;
     memcpy(&elems, &outs, sizeof(elems));
     return elems;
+  }
+};
+
+/// The norm of rows x, whose statistics are known.
+template <bool kCentred>
+struct NormSource {
+  static constexpr bool kIsStored = false;
+  static constexpr int kTilesAtOnce = kCentred ? 4 : 5;
+  struct Row {
+    float mean;
+    float rstd;
+  };
+  struct Columns {
+    DeviceVector<Bf16, kVector> w;
+    DeviceVector<Bf16, kVector> b;
+  };
+
+  const Bf16* a = nullptr;
+  const Bf16* w = nullptr;
+  const Bf16* b = nullptr;
+  const float* mean = nullptr;
+  const float* rstd = nullptr;
+
+  bool is_aligned() const { return all_aligned(16, {a, w, b}); }
+
+  __device__ Row row(int64_t row) const { return {kCentred ? mean[row] : 0.0f, rstd[row]}; }
+  template <bool kAligned>
+  __device__ Columns columns(int64_t column, int64_t valid) const {
+    Columns columns;
+    columns.w = load_vector<kVector, kAligned>(w + column, valid);
+    if constexpr (kCentred) {
+      columns.b = load_vector<kVector, kAligned>(b + column, valid);
+    }
+    return columns;
+  }
+  __device__ DeviceVector<Bf16, kVector> result(const DeviceVector<Bf16, kVector>& x,
+                                                const Row& row, const Columns& columns) const {
+    return normed<kCentred>(x, row.mean, row.rstd, columns.w, columns.b);
   }
 };
 

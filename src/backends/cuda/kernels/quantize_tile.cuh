@@ -198,21 +198,23 @@ __device__ inline uint32_t max_of_own(const uint4* tile) {
   return most;
 }
 
-/// Each thread fills its chunks, and may read them afterwards without a barrier.
-template <bool kAligned, class Source>
-__device__ void fill_tile(const Source& source, const QuantizeArgs& args, const TilePlace& place,
-                          uint4* tile) {
-  if constexpr (kAligned && Source::kIsStored) {
+/// Brings the thread's chunks of a stored matrix; those outside of it are zero. They are there
+/// after ptx::wait_for_copies.
+__device__ inline void copy_tile(const Bf16* from, const QuantizeArgs& args, const TilePlace& place,
+                                 uint4* tile) {
 #pragma unroll
-    for (int i = 0; i < kRowsPerThread; ++i) {
-      const bool is_valid = valid_elems(args, place, i) > 0;
-      const int64_t at = is_valid ? elem_of_thread(args, place, i) : 0;
-      ptx::copy_16_async(tile + own_chunk(i), source.a + at, is_valid);
-    }
-    ptx::end_copy_group();
-    ptx::wait_for_copies<0>();
-    return;
+  for (int i = 0; i < kRowsPerThread; ++i) {
+    const bool is_valid = valid_elems(args, place, i) > 0;
+    const int64_t at = is_valid ? elem_of_thread(args, place, i) : 0;
+    ptx::copy_16_async(tile + own_chunk(i), from + at, is_valid);
   }
+  ptx::end_copy_group();
+}
+
+/// The thread's chunks of what a source makes of its inputs.
+template <bool kAligned, class Source>
+__device__ void fill_loaded(const Source& source, const QuantizeArgs& args, const TilePlace& place,
+                            uint4* tile) {
 #pragma unroll 1
   for (int begin = 0; begin < kRowsPerThread; begin += Source::kLoadsInFlight) {
     typename Source::Inputs inputs[Source::kLoadsInFlight];
@@ -229,6 +231,64 @@ __device__ void fill_tile(const Source& source, const QuantizeArgs& args, const 
       tile[own_chunk(begin + i)] =
           valid > 0 ? first_elems<kAligned>(source.result(inputs[i]), valid) : uint4{};
     }
+  }
+}
+
+/// The thread's chunks of a source with a Row. The copies of x pass while it loads what else it
+/// needs.
+template <bool kAligned, class Source>
+__device__ void fill_normed(const Source& source, const QuantizeArgs& args, const TilePlace& place,
+                            uint4* tile) {
+  const int64_t column = place.column * kTile + chunk_of_thread() * kVector;
+  if (column >= args.columns) {
+#pragma unroll
+    for (int i = 0; i < kRowsPerThread; ++i) {
+      tile[own_chunk(i)] = uint4{};
+    }
+    return;
+  }
+  if constexpr (kAligned) {
+    copy_tile(source.a, args, place, tile);
+  }
+  const auto columns = source.template columns<kAligned>(column, args.columns - column);
+  typename Source::Row rows[kRowsPerThread];
+#pragma unroll
+  for (int i = 0; i < kRowsPerThread; ++i) {
+    const int64_t row = place.row * kTile + row_of_thread(i);
+    rows[i] = source.row(min(row, args.rows - 1));
+  }
+  if constexpr (kAligned) {
+    ptx::wait_for_copies<0>();
+  }
+#pragma unroll
+  for (int i = 0; i < kRowsPerThread; ++i) {
+    uint4& chunk = tile[own_chunk(i)];
+    const int64_t valid = valid_elems(args, place, i);
+    if (valid <= 0) {
+      chunk = uint4{};
+      continue;
+    }
+    DeviceVector<Bf16, kVector> x;
+    if constexpr (kAligned) {
+      memcpy(x.elems, &chunk, sizeof(x));
+    } else {
+      x = load_vector<kVector, kAligned>(source.a + elem_of_thread(args, place, i), valid);
+    }
+    chunk = first_elems<kAligned>(source.result(x, rows[i], columns), valid);
+  }
+}
+
+/// Each thread fills its chunks, and may read them afterwards without a barrier.
+template <bool kAligned, class Source>
+__device__ void fill_tile(const Source& source, const QuantizeArgs& args, const TilePlace& place,
+                          uint4* tile) {
+  if constexpr (kAligned && Source::kIsStored) {
+    copy_tile(source.a, args, place, tile);
+    ptx::wait_for_copies<0>();
+  } else if constexpr (requires { typename Source::Row; }) {
+    fill_normed<kAligned>(source, args, place, tile);
+  } else {
+    fill_loaded<kAligned>(source, args, place, tile);
   }
 }
 
@@ -444,8 +504,11 @@ __global__ void __launch_bounds__(kThreads, Source::kTilesAtOnce)
   __shared__ uint4 tile[kTile * kChunks];
   __shared__ uint32_t maxima[kWarps];
   const int64_t num_columns = (args.columns + kTile - 1) / kTile;
-  const TilePlace place{.row = blockIdx.x / num_columns,
-                        .column = blockIdx.x % num_columns,
+  // From the last tile to the first: what was written or read last is still in the cache. Kernels
+  // that make x, or find its magnitude, go from the first row to the last.
+  const int64_t tile_index = int64_t{gridDim.x} - 1 - blockIdx.x;
+  const TilePlace place{.row = tile_index / num_columns,
+                        .column = tile_index % num_columns,
                         .num_rows = (args.rows + kTile - 1) / kTile,
                         .num_columns = num_columns};
   fill_tile<kAligned>(source, args, place, tile);
