@@ -496,7 +496,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     for_each_head<N>(args, shared, walk, rows, heads,
                      [&](int stage, int /*head*/, RowTerms& terms) {
                        multiply_states<N>(shared, terms, stage);
-      compute_factors<N>(shared, sums, terms, row, stage);
+                       compute_factors<N>(shared, sums, terms, row, stage);
                      });
     __syncthreads();
     finish_factors<N>(args, shared, sums, rows, heads, row);
