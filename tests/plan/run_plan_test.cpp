@@ -90,6 +90,7 @@ TEST(RunPlan, RefusesDocumentMasksForModelsThatCarryAState) {
   config.model.mamba_num_heads = 2;
   config.model.mamba_head_dim = 8;
   config.model.ssm_state_size = 4;
+  config.model.mamba_n_groups = 2;
   EXPECT_EQ(message_of<ConfigError>([&] { resolve_run(config, 0); }),
             "data.document_mask = true: layers with \"mamba\" carry a state from one document of a "
             "sequence to the next; set data.document_mask = false, or use no \"mamba\" in "

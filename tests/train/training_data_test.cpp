@@ -200,7 +200,7 @@ TEST_F(TrainingDataTest, DocumentMasksNeedEndsOfDocuments) {
   config_.data.append_eod = false;
   EXPECT_THAT(
       message_of<ConfigError>([&] { open(); }),
-      AllOf(HasSubstr("data.document_mask = true: none of the first 64 documents of '"),
+      AllOf(HasSubstr("data.document_mask = true: none of the first 60 documents of '"),
             HasSubstr("text.txt' ends with token 256"), HasSubstr("data.append_eod = true")));
   write_dataset(folder_ / "ids", counting_sequences({50, 60, 70, 80, 90}));
   config_.data.train = folder_ / "ids";
