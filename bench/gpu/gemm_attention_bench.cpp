@@ -541,6 +541,59 @@ void run_attention(Bench& bench) {
   }
 }
 
+/// The spec inside documents, whose flops are those of documents of `tokens` tokens.
+OpSpec document_spec(const AttentionShape& shape, bool is_backward, int64_t tokens) {
+  OpSpec spec = attention_spec(shape, is_backward);
+  AttentionAttributes attributes = attributes_of_shape(shape);
+  attributes.documents = {.documents = true, .document_length = tokens};
+  spec.attributes = to_attributes(attributes);
+  spec.operands.insert(spec.operands.begin() + (is_backward ? 4 : 1),
+                       operand(DType::kI32, Access::kRead, {shape.batches * shape.sequence}));
+  return spec;
+}
+
+/// Time and rate inside equally long documents. Gradients are those of random out and lse: the time
+/// does not depend on values.
+Timing time_documents(Bench& bench, const AttentionShape& shape, bool is_backward, int64_t tokens) {
+  const OpSpec spec = document_spec(shape, is_backward, tokens);
+  const OperandSets sets(spec, bench.stream());
+  std::vector<int32_t> starts;
+  for (int64_t row = 0; row < shape.batches * shape.sequence; ++row) {
+    starts.push_back(static_cast<int32_t>(row % shape.sequence / tokens * tokens));
+  }
+  for (size_t set = 0; set < sets.size(); ++set) {
+    BRAID_CUDA_CHECK(cudaMemcpy(sets[set][is_backward ? 4 : 1], starts.data(),
+                                starts.size() * sizeof(int32_t), cudaMemcpyHostToDevice));
+  }
+  return bench.time(make_cuda_kernel(spec, bench.context()), sets);
+}
+
+void run_document_attention(Bench& bench) {
+  const std::vector<AttentionShape> shapes = {
+      {1, 8192, 32, 8, 128}, {2, 8192, 32, 8, 64}, {4, 2048, 32, 8, 128}};
+  fmt::print(
+      "\n| sequences x tokens, heads/kv, head | tokens of a document | forward us | TFLOP/s | "
+      "backward us | TFLOP/s | without documents us |\n| --- | --- | --- | --- | --- | --- | --- "
+      "|\n");
+  for (const AttentionShape& shape : shapes) {
+    const CudaKernel forward = make_cuda_kernel(attention_spec(shape, false), bench.context());
+    const CudaKernel backward = make_cuda_kernel(attention_spec(shape, true), bench.context());
+    const OperandSets sets = backward_operands(bench, shape, forward);
+    const double forward_us = bench.time(forward, sets).ns / 1e3;
+    const double backward_us = bench.time(backward, sets).ns / 1e3;
+    for (const int64_t tokens : {int64_t{256}, int64_t{1024}, shape.sequence}) {
+      fmt::print("| {} x {}, {}/{}, {} | {} |", shape.batches, shape.sequence, shape.heads,
+                 shape.kv_heads, shape.head_size, tokens);
+      for (const bool is_backward : {false, true}) {
+        const Timing timing = time_documents(bench, shape, is_backward, tokens);
+        fmt::print(" {:.0f} | {:.0f} |", timing.ns / 1e3,
+                   attention_tflops(document_spec(shape, is_backward, tokens), timing));
+      }
+      fmt::print(" {:.0f} + {:.0f} |\n", forward_us, backward_us);
+    }
+  }
+}
+
 void run(std::string cache_folder) {
   Bench bench(std::move(cache_folder));
   fmt::print("cuBLASLt {}, cuDNN {}\n\n", cublasLtGetVersion(), cudnnGetVersion());
@@ -548,6 +601,7 @@ void run(std::string cache_folder) {
   run_fused_products(bench);
   run_bias_grads(bench);
   run_attention(bench);
+  run_document_attention(bench);
 }
 
 }  // namespace

@@ -29,13 +29,19 @@ struct SimulateArguments {
   std::string trace;
   std::string report;
   std::vector<int> trace_ranks;
+  int64_t document_length = 0;
   bool no_contention = false;
   bool json = false;
   std::string save_config;
 };
 
 void run(const SimulateArguments& arguments, const Console& console) {
-  auto [config, vocabulary] = load_planned_config(arguments.config);
+  ConfigArguments of_config = arguments.config;
+  if (arguments.document_length > 0) {
+    of_config.overrides.push_back(
+        fmt::format("data.document_length={}", arguments.document_length));
+  }
+  auto [config, vocabulary] = load_planned_config(of_config);
   if (arguments.machine.num_ranks > 0) {
     config = scaled_to_ranks(std::move(config), arguments.machine.num_ranks);
   }
@@ -103,6 +109,12 @@ void add_simulate_command(CLI::App& app, const Console& console) {
       ->type_name("RANKS")
       ->delimiter(',')
       ->check(at_least(0));
+  command
+      ->add_option("--document-length", arguments->document_length,
+                   "Mean tokens of a document, by which attention is priced in a run with "
+                   "data.document_mask; the same as --set data.document_length=N")
+      ->type_name("N")
+      ->check(at_least(1));
   command->add_flag("--no-contention", arguments->no_contention,
                     "Let no task slow another; the difference is what contention costs");
   command

@@ -213,6 +213,8 @@ struct DataConfig {
   std::string split = "969,30,1";
   bool append_eod = true;
   int64_t seed = 0;
+  bool document_mask = false;
+  int64_t document_length = 0;
 
   friend bool operator==(const DataConfig&, const DataConfig&) = default;
 };

@@ -316,6 +316,10 @@ void check_data(const DataConfig& data, const EvalConfig& eval) {
           "add data.train to the blend or remove one of them",
           quote(data.train, 60), data.blend.size());
   parse_blend(data.blend);
+  require(data.document_mask || data.document_length == 0,
+          "data.document_length = {}: is read with data.document_mask only, which is false; set "
+          "data.document_mask = true or remove the key",
+          data.document_length);
   const double validation = parse_split(data.split)[1];
   require(eval.interval == 0 || validation > 0,
           "data.split = {}: eval.interval = {} needs a validation share, the second number, above "

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "data/document_starts.h"
 
 namespace braid {
 namespace {
@@ -108,6 +109,13 @@ std::span<const int32_t> StepBatch::labels(int64_t rank, int64_t microbatch_inde
                                     static_cast<size_t>(shape_.microbatch * sequence_tokens_));
 }
 
+std::vector<int32_t> StepBatch::document_starts_at(int64_t rank, int64_t microbatch_index,
+                                                   std::span<const int64_t> positions) const {
+  check(eod_.has_value(), "no token ends the documents of this batch");
+  return take_positions(document_starts(tokens(rank, microbatch_index), sequence_tokens_, *eod_),
+                        sequence_tokens_, positions);
+}
+
 std::vector<int32_t> StepBatch::tokens_at(int64_t rank, int64_t microbatch_index,
                                           std::span<const int64_t> positions) const {
   return take_positions(tokens(rank, microbatch_index), sequence_tokens_, positions);
@@ -159,6 +167,7 @@ struct BatchLoader::Queue {
   StepBatch read_step(int64_t consumed_samples) {
     StepBatch batch(options.shape, options.rank_begin, options.rank_end, source.sequence_tokens(),
                     consumed_samples);
+    batch.set_eod(options.eod);
     for (int64_t rank = options.rank_begin; rank < options.rank_end; ++rank) {
       for (int64_t m = 0; m < options.shape.num_microbatches; ++m) {
         for (int64_t row = 0; row < options.shape.microbatch && !stop; ++row) {

@@ -51,11 +51,17 @@ class StepBatch {
   /// Labels [B, T]: labels[b][t] follows tokens[b][t].
   std::span<const int32_t> labels(int64_t rank, int64_t microbatch_index) const;
 
+  /// The token that ends a document.
+  void set_eod(std::optional<int32_t> eod) { eod_ = eod; }
+
   /// The same at some positions of each sequence: [B, positions].
   std::vector<int32_t> tokens_at(int64_t rank, int64_t microbatch_index,
                                  std::span<const int64_t> positions) const;
   std::vector<int32_t> labels_at(int64_t rank, int64_t microbatch_index,
                                  std::span<const int64_t> positions) const;
+  /// With an end of documents: where their documents begin (document_starts.h).
+  std::vector<int32_t> document_starts_at(int64_t rank, int64_t microbatch_index,
+                                          std::span<const int64_t> positions) const;
 
   /// T.
   int64_t sequence_tokens() const { return sequence_tokens_; }
@@ -76,16 +82,18 @@ class StepBatch {
   int64_t rank_end_;
   int64_t sequence_tokens_;
   int64_t consumed_samples_;
+  std::optional<int32_t> eod_;
   std::vector<int32_t> tokens_;
   std::vector<int32_t> labels_;
 };
 
 struct BatchLoaderOptions {
   BatchShape shape;
-  int64_t consumed_samples = 0;  ///< where to resume
-  int64_t prefetch_steps = 2;    ///< steps to read ahead, at least 1
-  int64_t rank_begin = 0;        ///< ranks whose data this process needs
-  int64_t rank_end = 0;          ///< 0: all ranks
+  int64_t consumed_samples = 0;     ///< where to resume
+  int64_t prefetch_steps = 2;       ///< steps to read ahead, at least 1
+  int64_t rank_begin = 0;           ///< ranks whose data this process needs
+  int64_t rank_end = 0;             ///< 0: all ranks
+  std::optional<int32_t> eod = {};  ///< ends a document, if documents are separate
 };
 
 /// Reads the batches of later steps on its own thread. Deterministic: the result of `next` depends

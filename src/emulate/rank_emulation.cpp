@@ -64,6 +64,8 @@ void fill_inputs(const StepExchange::Values& values, const RunSpec& run, uint32_
   std::uniform_int_distribution<int32_t> token(0, static_cast<int32_t>(run.model.vocabulary) - 1);
   std::ranges::generate(values.tokens, [&] { return token(random); });
   std::ranges::generate(values.labels, [&] { return token(random); });
+  std::ranges::fill(values.document_starts, 0);  // a sequence is one document
+  std::ranges::fill(values.exchanged_document_starts, 0);
   std::ranges::fill(values.loss_scale, 1.0f / static_cast<float>(run.tokens_per_step()));
   const OptimizerConfig& optimizer = run.config.optimizer;
   const auto scalars = adamw_scalars(optimizer.learning_rate, optimizer.beta1, optimizer.beta2, 1);

@@ -22,6 +22,24 @@ TokenPositions BlockBuilder::positions() const {
   return context().is_split() ? context().positions(sequence()) : TokenPositions{};
 }
 
+std::optional<ValueId> BlockBuilder::document_starts() {
+  return documents().documents ? std::optional(row_input(kDocumentStarts, rows())) : std::nullopt;
+}
+
+std::optional<ValueId> BlockBuilder::attention_starts() {
+  if (!documents().documents || context().inner == 1) {
+    return document_starts();
+  }
+  return row_input(kExchangedDocumentStarts, rows() * context().inner);
+}
+
+ValueId BlockBuilder::row_input(std::string_view name, int64_t rows) {
+  return builder_.named_value({.name = std::string(name),
+                               .dtype = DType::kI32,
+                               .shape = {rows},
+                               .kind = ValueKind::kInput});
+}
+
 ValueId BlockBuilder::to_all(ValueId x, std::string_view site) {
   const std::string input = fmt::format("{}.input", site);
   if (!tensor().is_split()) {

@@ -39,6 +39,13 @@ class BlockBuilder {
   int64_t local_sequence() const { return options_.sequence / options_.context.size; }
   int64_t rows() const { return options_.microbatch * local_sequence(); }
   TokenPositions positions() const;
+  const AttentionDocuments& documents() const { return options_.documents; }
+  /// The starts of documents of this rank's rows, and of the rows that attention works on after
+  /// context ranks have exchanged heads; nothing if sequences are one document.
+  std::optional<ValueId> document_starts();
+  std::optional<ValueId> attention_starts();
+  /// An input of integers of that name.
+  ValueId row_input(std::string_view name, int64_t rows);
 
   /// A matrix of a product (Parameter::matrices), and its columns of this rank's result.
   struct Matrix {

@@ -26,6 +26,8 @@ struct ContextShard {
   bool is_split() const { return size > 1; }
   int64_t outer() const { return size / inner; }
   int64_t outer_index() const { return index / inner; }
+  /// The outer rank as if it did not share its tokens with inner ranks.
+  ContextShard outer_shard() const { return {.size = outer(), .index = outer_index()}; }
 
   /// Number of equal runs of consecutive tokens that a rank holds if all ranks exchange heads.
   int64_t runs(int64_t sequence) const {

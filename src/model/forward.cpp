@@ -78,6 +78,7 @@ class StageBuilder {
     builder_.set_scope(-1, "embedding");
     EmbeddingAttributes attributes{.sequence = block_builder_.local_sequence()};
     std::optional<ValueId> positions;
+    std::optional<ValueId> starts;
     if (spec_.style.positions == PositionKind::kLearned) {
       if (options_.sequence > spec_.max_positions) {
         throw_config_error("train.sequence = {}: model.max_positions is {}", options_.sequence,
@@ -86,16 +87,17 @@ class StageBuilder {
       positions = block_builder_.scoped_param("positions");
       attributes.adds_positions = tensor_.index == 0;
       attributes.at = block_builder_.positions();
+      starts = block_builder_.document_starts();
     }
-    return look_up("tokens", positions, attributes, "rows");
+    return look_up({.tokens = row_input("tokens"),
+                    .table = block_builder_.param("embedding.tokens"),
+                    .positions = positions,
+                    .starts = starts},
+                   attributes, "rows");
   }
 
-  /// The embedding of the tokens in the input of that name.
-  ValueId look_up(const std::string& tokens, std::optional<ValueId> positions,
-                  EmbeddingAttributes attributes, std::string_view site) {
-    const EmbeddingOperands operands{.tokens = row_input(tokens),
-                                     .table = block_builder_.param("embedding.tokens"),
-                                     .positions = positions};
+  ValueId look_up(const EmbeddingOperands& operands, EmbeddingAttributes attributes,
+                  std::string_view site) {
     if (tensor_.is_split()) {
       attributes.vocabulary = spec_.vocabulary;
       attributes.vocabulary_begin = vocabulary_.begin;
@@ -104,10 +106,7 @@ class StageBuilder {
   }
 
   /// An integer for each row of this rank.
-  ValueId row_input(const std::string& name) {
-    return builder_.named_value(
-        {.name = name, .dtype = DType::kI32, .shape = {rows()}, .kind = ValueKind::kInput});
-  }
+  ValueId row_input(const std::string& name) { return block_builder_.row_input(name, rows()); }
 
   /// All depths of multi-token prediction behind the result of the last norm.
   void add_mtp(ValueId x) {
@@ -126,7 +125,8 @@ class StageBuilder {
 
   /// The sum of the products of the depth's tokens and of the hidden state before it.
   ValueId mtp_input(int64_t index, ValueId hidden) {
-    Stream tokens{.residual = look_up(mtp_value(index, "tokens"), {},
+    Stream tokens{.residual = look_up({.tokens = row_input(mtp_value(index, "tokens")),
+                                       .table = block_builder_.param("embedding.tokens")},
                                       {.sequence = block_builder_.local_sequence()}, "embedding")};
     Stream before{.residual = hidden};
     const ValueId of_tokens = whole_linear(norm(tokens, "embedding_norm"), "embedding_projection");

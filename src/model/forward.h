@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "base/dtype.h"
 #include "model/context_shard.h"
@@ -9,6 +10,7 @@
 #include "model/model_spec.h"
 #include "model/stage_slice.h"
 #include "model/tensor_shard.h"
+#include "ops/documents.h"
 #include "ops/graph.h"
 
 namespace braid {
@@ -32,6 +34,11 @@ struct RouterLosses {
 /// The site of the losses inside sequences; the others are at "moe.losses".
 inline constexpr std::string_view kSequenceLossesSite = "moe.sequence_losses";
 
+/// Inputs of a stage with documents (ops/documents.h): starts i32 [N] of the rows of this rank,
+/// and, if context ranks exchange heads for sequence, those of the rows of all that do.
+inline constexpr std::string_view kDocumentStarts = "document_starts";
+inline constexpr std::string_view kExchangedDocumentStarts = "exchanged_document_starts";
+
 struct ForwardOptions {
   int64_t microbatch = 1;  ///< B sequences
   int64_t sequence = 1;    ///< T tokens each, of all context ranks; N = B * T / ranks rows
@@ -42,6 +49,7 @@ struct ForwardOptions {
   ExpertShard experts;
   bool mtp = false;                 ///< with kLoss: also the losses of multi-token prediction
   RouterLosses router_losses;       ///< a stage with experts then needs the input "loss_scale", too
+  AttentionDocuments documents;     ///< of each sequence; none: a sequence is one document
   bool watch_experts = false;       ///< counts the rows of each expert (ops/expert_rows.h)
   bool watch_room = false;          ///< counts the rows that come to a rank (RoomTally)
   std::optional<StageSlice> stage;  ///< nothing: the whole model
@@ -67,6 +75,8 @@ struct ForwardOptions {
 /// A rank with other experts than its neighbours sends the rows of its tokens to the ranks that
 /// hold their experts (ops/expert_exchange.h), in the group "expert.exchange". Main grads of
 /// experts are complete for the tokens of all ranks of this group.
+///
+/// With `documents`, blocks that mix tokens, and learned positions, need the inputs above.
 ///
 /// With `mtp`, the stage with the head has the layers of multi-token prediction and their values
 /// (`mtp_value`); like tokens and labels, they are of this rank's rows.

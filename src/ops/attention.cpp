@@ -1,7 +1,7 @@
 #include "ops/attention.h"
 
-#include <array>
 #include <cmath>
+#include <vector>
 
 #include "ops/attributes.h"
 #include "ops/autodiff.h"
@@ -32,6 +32,9 @@ void check_attention(const OpSpec& spec) {
   OperandChecker operands(spec);
   const OperandSpec& qkv = operands.next_floating("qkv", Access::kRead, 2);
   check_layout(operands, attributes, qkv);
+  if (attributes.documents.documents) {
+    expect_starts(operands, qkv.shape[0]);
+  }
   operands.expect("out", Access::kWrite, qkv.dtype,
                   {qkv.shape[0], attributes.heads * attributes.head_size});
   operands.expect("lse", Access::kWrite, accumulator_dtype(qkv.dtype),
@@ -49,6 +52,9 @@ void check_attention_backward(const OpSpec& spec) {
   operands.expect("lse", Access::kRead, accumulator_dtype(qkv.dtype),
                   lse_shape(attributes, qkv.shape[0]));
   operands.expect("d_out", Access::kRead, qkv.dtype, out);
+  if (attributes.documents.documents) {
+    expect_starts(operands, qkv.shape[0]);
+  }
   operands.expect("d_qkv", Access::kWrite, qkv.dtype, qkv.shape);
   operands.done();
 }
@@ -61,31 +67,37 @@ OpCost attention_cost(const OpSpec& spec) {
   OpCost cost = operand_bytes(spec);
   const double out_elems =
       static_cast<double>(spec.operands[0].shape[0] * attributes.heads * attributes.head_size);
-  cost.flops = kProducts * 2.0 * out_elems * 0.5 * static_cast<double>(attributes.sequence + 1);
+  const int64_t tokens = attributes.documents.mean_tokens(attributes.sequence);
+  cost.flops = kProducts * 2.0 * out_elems * 0.5 * static_cast<double>(tokens + 1);
   return cost;
 }
 
 void attention_backward(BackwardBuilder& builder, const Node& node) {
   const ValueId qkv = node.operands[0];
-  const ValueId out = node.operands[1];
+  const size_t num_inputs = node.operands.size() - 2;
+  const ValueId out = node.operands[num_inputs];
   const std::optional<ValueId> d_out = builder.grad_of(out);
   if (!d_out) {
     return;
   }
   const ValueId d_qkv = builder.new_grad(qkv);
-  builder.add_node(node, "attention_backward", node.spec.attributes,
-                   std::array{Operand{qkv}, Operand{out}, Operand{node.operands[2]},
-                              Operand{*d_out}, Operand{d_qkv, Access::kWrite}},
-                   Phase::kDgrad);
+  std::vector<Operand> operands{{qkv}, {out}, {node.operands[num_inputs + 1]}, {*d_out}};
+  if (num_inputs > 1) {
+    operands.push_back({node.operands[1]});
+  }
+  operands.push_back({d_qkv, Access::kWrite});
+  builder.add_node(node, "attention_backward", node.spec.attributes, operands, Phase::kDgrad);
   builder.add_grad(node, qkv, d_qkv);
 }
 
+/// Documents count as as many short sequences.
 template <bool kBackward>
 AttentionShape shape_of(const OpSpec& spec) {
   const auto attributes = attributes_of<AttentionAttributes>(spec);
-  return {.sequences = spec.operands.at(0).shape[0] / attributes.sequence,
-          .sequence = attributes.sequence,
-          .queries = attributes.sequence,
+  const int64_t tokens = attributes.documents.mean_tokens(attributes.sequence);
+  return {.sequences = spec.operands.at(0).shape[0] / tokens,
+          .sequence = tokens,
+          .queries = tokens,
           .heads = attributes.heads,
           .kv_heads = attributes.kv_heads,
           .head_size = attributes.head_size,
@@ -113,6 +125,7 @@ const OpDefinition kAttentionOp{
     .recompute = Recompute::kAttention,
     .attention_shape = shape_of<false>,
     .split = kAttentionSplit,
+    .integers = one_document,
 };
 
 const OpDefinition kAttentionBackwardOp{
@@ -124,10 +137,11 @@ const OpDefinition kAttentionBackwardOp{
     .cost = attention_cost<5>,
     .attention_shape = shape_of<true>,
     .split = kAttentionSplit,
+    .integers = one_document,
 };
 
 ValueId attention(GraphBuilder& builder, ValueId qkv, AttentionAttributes attributes,
-                  std::string_view site) {
+                  std::string_view site, std::optional<ValueId> starts) {
   const Value input = builder.value(qkv);
   if (attributes.scale == 0.0) {
     attributes.scale = 1.0 / std::sqrt(static_cast<double>(attributes.head_size));
@@ -137,9 +151,13 @@ ValueId attention(GraphBuilder& builder, ValueId qkv, AttentionAttributes attrib
   const ValueId lse =
       builder.add_activation(fmt::format("{}.lse", site), accumulator_dtype(input.dtype),
                              lse_shape(attributes, input.shape[0]));
-  builder.add_node(
-      "attention", to_attributes(attributes),
-      std::array{Operand{qkv}, Operand{out, Access::kWrite}, Operand{lse, Access::kWrite}}, site);
+  std::vector<Operand> operands{{qkv}};
+  if (starts) {
+    operands.push_back({*starts});
+  }
+  operands.push_back({out, Access::kWrite});
+  operands.push_back({lse, Access::kWrite});
+  builder.add_node("attention", to_attributes(attributes), operands, site);
   return out;
 }
 

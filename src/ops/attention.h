@@ -1,5 +1,8 @@
 #pragma once
 
+#include <optional>
+
+#include "ops/documents.h"
 #include "ops/graph.h"
 #include "ops/op.h"
 
@@ -9,27 +12,31 @@ namespace braid {
 /// [N/sequence,H,sequence]. Causal self-attention within each run of `sequence` rows; query head h
 /// reads key/value head h / (H/K). out = softmax(scale * q k^T) v; lse is the log-sum-exp of the
 /// scaled scores. Never stores sequence x sequence scores. attention_backward: qkv, out, lse, d_out
-/// [N,H*D] -> d_qkv [N,(H+2K)*D]. Source: Dao et al., FlashAttention, 2022.
+/// [N,H*D] -> d_qkv [N,(H+2K)*D]. With `documents`, both read starts (documents.h) after qkv and
+/// d_out, and a query sees the keys from the start of its document on. Source: Dao et al.,
+/// FlashAttention, 2022.
 struct AttentionAttributes {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_size = 0;
   int64_t sequence = 0;
   double scale = 1.0;
+  AttentionDocuments documents = {};
   void fields(auto&& visit) {
     visit("heads", heads);
     visit("kv_heads", kv_heads);
     visit("head_size", head_size);
     visit("sequence", sequence);
     visit("scale", scale);
+    visit.optional(documents);
   }
 };
 
 extern const OpDefinition kAttentionOp;
 extern const OpDefinition kAttentionBackwardOp;
 
-/// scale 0 means 1/sqrt(head_size).
+/// scale 0 means 1/sqrt(head_size). `starts` if the attributes have documents.
 ValueId attention(GraphBuilder& builder, ValueId qkv, AttentionAttributes attributes,
-                  std::string_view site);
+                  std::string_view site, std::optional<ValueId> starts = {});
 
 }  // namespace braid

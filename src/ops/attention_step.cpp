@@ -1,5 +1,7 @@
 #include "ops/attention_step.h"
 
+#include <algorithm>
+
 #include "ops/attributes.h"
 #include "ops/operand_checker.h"
 
@@ -30,6 +32,17 @@ const OperandSpec& check_inputs(OperandChecker& operands, const AttentionStepAtt
   return qkv;
 }
 
+void check_documents(OperandChecker& operands, const AttentionStepAttributes& a,
+                     const OperandSpec& qkv) {
+  const TokenPositions& at = a.key_positions;
+  operands.require(at.fits(a.kv_sequence) && (at.split == 0 || at.split == a.kv_sequence ||
+                                              at.first_begin + at.split <= at.second_begin),
+                   "positions of keys must ascend");
+  if (a.documents.documents) {
+    expect_starts(operands, qkv.shape[0]);
+  }
+}
+
 Shape out_shape(const AttentionStepAttributes& a, const OperandSpec& qkv) {
   return {qkv.shape[0], a.heads * a.head_size};
 }
@@ -44,6 +57,7 @@ void check_step(const OpSpec& spec) {
   const OperandSpec& qkv = check_inputs(operands, attributes);
   const DType wide = accumulator_dtype(qkv.dtype);
   const Access access = accumulate_access(attributes.accumulate);
+  check_documents(operands, attributes, qkv);
   operands.expect("sum", access, wide, out_shape(attributes, qkv));
   operands.expect("lse", access, wide, lse_shape(attributes, qkv));
   operands.done();
@@ -58,20 +72,32 @@ void check_step_backward(const OpSpec& spec) {
   operands.expect("out", Access::kRead, qkv.dtype, out);
   operands.expect("lse", Access::kRead, wide, lse_shape(attributes.step, qkv));
   operands.expect("d_out", Access::kRead, qkv.dtype, out);
+  check_documents(operands, attributes.step, qkv);
   operands.expect("d_q", accumulate_access(attributes.accumulate_q), wide, out);
   operands.expect("d_kv", accumulate_access(attributes.accumulate_kv), wide,
                   spec.operands[1].shape);
   operands.done();
 }
 
-/// Pairs of query and key, times the elements of a head: 2 products in forward (scores, values), 5
-/// in backward.
+/// Pairs of query and key of one sequence. With documents of a mean length L, a causal step has
+/// those of each document; another one has those of the one document that reaches from its keys to
+/// its queries, which begins at random: L * L / 6.
+double pairs_of(const AttentionStepAttributes& a) {
+  const auto queries = static_cast<double>(a.queries);
+  const double hidden = a.causal ? 0.5 * (queries - 1) : 0.0;
+  const double pairs = queries * (static_cast<double>(a.keys) - hidden);
+  const auto tokens = static_cast<double>(a.documents.mean_tokens(a.keys));
+  if (a.documents.mean_tokens(a.keys) == a.keys) {
+    return pairs;
+  }
+  return std::min(pairs, a.causal ? queries * (tokens + 1) / 2 : tokens * tokens / 6);
+}
+
+/// The pairs times the elements of a head: 2 products in forward (scores, values), 5 in backward.
 OpCost step_cost(const OpSpec& spec, const AttentionStepAttributes& a, int products) {
   OpCost cost = operand_bytes(spec);
-  const double hidden = a.causal ? 0.5 * static_cast<double>(a.queries - 1) : 0.0;
-  const double pairs = static_cast<double>(a.queries) * (static_cast<double>(a.keys) - hidden);
   const int64_t num_sequences = spec.operands[0].shape[0] / a.sequence;
-  cost.flops = 2.0 * products * static_cast<double>(num_sequences) * pairs *
+  cost.flops = 2.0 * products * static_cast<double>(num_sequences) * pairs_of(a) *
                static_cast<double>(a.heads * a.head_size);
   return cost;
 }
@@ -117,6 +143,7 @@ const OpDefinition kAttentionStepOp{
     .recompute = Recompute::kNone,
     .attention_shape = forward_shape,
     .split = kNeverSplit,
+    .integers = one_document,
 };
 
 const OpDefinition kAttentionStepBackwardOp{
@@ -128,6 +155,7 @@ const OpDefinition kAttentionStepBackwardOp{
     .cost = backward_cost,
     .attention_shape = backward_shape,
     .split = kNeverSplit,
+    .integers = one_document,
 };
 
 }  // namespace braid

@@ -1,6 +1,8 @@
 #pragma once
 
+#include "ops/documents.h"
 #include "ops/op.h"
+#include "ops/positions.h"
 
 namespace braid {
 
@@ -17,7 +19,12 @@ namespace braid {
 /// attention_step_backward: qkv, kv, out [B*S,H*D], lse, d_out [B*S,H*D] -> d_q f32 [B*S,H*D], d_kv
 /// f32 [B*R,2*K*D]: the contributions of the same pairs of query and key to the gradients. out and
 /// lse are those of all keys. `accumulate_q` and `accumulate_kv` add to the existing values;
-/// otherwise the other rows become 0. Source: Liu et al., Ring Attention, 2023; the zig-zag order:
+/// otherwise the other rows become 0.
+///
+/// With `documents`, both read starts [B*S] (documents.h) as the last operand that they only read,
+/// and of the keys a query sees only those from the start of its document on. The position of key
+/// j is key_positions.of(j); they ascend. A query may then see no key: it adds nothing. Source: Liu
+/// et al., Ring Attention, 2023; the zig-zag order:
 /// Zhu, 2024 (ring-flash-attention).
 struct AttentionStepAttributes {
   int64_t heads = 0;
@@ -32,9 +39,16 @@ struct AttentionStepAttributes {
   int64_t keys = 0;
   bool causal = false;
   bool accumulate = false;
+  AttentionDocuments documents = {};
+  TokenPositions key_positions = {};  ///< of the R keys of a sequence; with documents
   void fields(auto&& visit) {
     shared_fields(visit);
     visit("accumulate", accumulate);
+    document_fields(visit);
+  }
+  void document_fields(auto&& visit) {
+    visit.optional(documents);
+    visit.optional(key_positions);
   }
   void shared_fields(auto&& visit) {
     visit("heads", heads);
@@ -59,6 +73,7 @@ struct AttentionStepBackwardAttributes {
     step.shared_fields(visit);
     visit("accumulate_q", accumulate_q);
     visit("accumulate_kv", accumulate_kv);
+    step.document_fields(visit);
   }
 };
 

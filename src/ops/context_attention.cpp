@@ -40,14 +40,26 @@ AttentionStepAttributes step_of(const AttentionAttributes& core, int64_t kv_sequ
           .kv_sequence = kv_sequence,
           .scale = core.scale,
           .queries = core.sequence,
-          .keys = kv_sequence};
+          .keys = kv_sequence,
+          .documents = core.documents};
+}
+
+/// Where the keys of outer rank `index` lie.
+TokenPositions key_positions(const AttentionAttributes& core, int64_t ranks, int64_t index) {
+  const int64_t half = core.sequence / 2;
+  return {
+      .first_begin = index * half, .second_begin = (2 * ranks - 1 - index) * half, .split = half};
 }
 
 /// Step `number` of the ring on rank `index`: the rank has the kv of the rank `number` places
 /// before it. The first chunk of an earlier rank lies before both own chunks and its last one after
 /// both; both chunks of a later rank lie between the own two.
-AttentionStepAttributes ring_step(const AttentionAttributes& core, int64_t index, int64_t number) {
+AttentionStepAttributes ring_step(const AttentionAttributes& core, int64_t ranks, int64_t index,
+                                  int64_t number) {
   AttentionStepAttributes step = step_of(core, core.sequence);
+  if (core.documents.documents) {
+    step.key_positions = key_positions(core, ranks, (index - number + ranks) % ranks);
+  }
   const int64_t half = core.sequence / 2;
   if (number == 0) {
     step.causal = true;
@@ -126,10 +138,13 @@ class OuterAttention {
 
   void add_step(ValueId kv, const AttentionStepAttributes& step) {
     const Access access = accumulate_access(step.accumulate);
-    builder_.add_node(
-        "attention_step", to_attributes(step),
-        std::array{Operand{qkv_}, Operand{kv}, Operand{sum_, access}, Operand{lse_, access}},
-        site_);
+    std::vector<Operand> operands{{qkv_}, {kv}};
+    if (context_.starts) {
+      operands.push_back({*context_.starts});
+    }
+    operands.push_back({sum_, access});
+    operands.push_back({lse_, access});
+    builder_.add_node("attention_step", to_attributes(step), operands, site_);
   }
 
   void add_ring() {
@@ -139,7 +154,7 @@ class OuterAttention {
         kv = ring_shift(builder_, kv, context_.outer_group, 1,
                         fmt::format("{}.kv.{}", site_, number));
       }
-      add_step(kv, ring_step(core_, context_.outer_index, number));
+      add_step(kv, ring_step(core_, context_.outer, context_.outer_index, number));
     }
   }
 
@@ -179,13 +194,17 @@ class OuterBackward {
     const Node& first_step = builder.producer_of(finish.operands[0]);
     qkv_ = first_step.operands[0];
     own_kv_ = builder.value(first_step.operands[1]);
-    lse_ = first_step.operands[3];
+    lse_ = first_step.operands.back();
     const auto step = attributes_of<AttentionStepAttributes>(first_step.spec);
     core_ = {.heads = step.heads,
              .kv_heads = step.kv_heads,
              .head_size = step.head_size,
              .sequence = step.sequence,
-             .scale = step.scale};
+             .scale = step.scale,
+             .documents = step.documents};
+    if (step.documents.documents) {
+      starts_ = first_step.operands[2];
+    }
     own_kv_.shape[0] = builder.value(qkv_).shape[0];
     own_kv_.name = fmt::format("{}.kv", builder.value(out_).name);
     wide_ = accumulator_dtype(own_kv_.dtype);
@@ -231,10 +250,13 @@ class OuterBackward {
                 bool accumulate_kv) {
     const AttentionStepBackwardAttributes attributes{
         .step = step, .accumulate_q = accumulate_q, .accumulate_kv = accumulate_kv};
-    add("attention_step_backward", to_attributes(attributes),
-        std::array{Operand{qkv_}, Operand{kv}, Operand{out_}, Operand{lse_}, Operand{d_out_},
-                   Operand{d_q_, accumulate_access(accumulate_q)},
-                   Operand{d_kv, accumulate_access(accumulate_kv)}});
+    std::vector<Operand> operands{{qkv_}, {kv}, {out_}, {lse_}, {d_out_}};
+    if (starts_) {
+      operands.push_back({*starts_});
+    }
+    operands.push_back({d_q_, accumulate_access(accumulate_q)});
+    operands.push_back({d_kv, accumulate_access(accumulate_kv)});
+    add("attention_step_backward", to_attributes(attributes), operands);
   }
 
   /// d_kv travels one step behind its kv: when it arrives, a rank adds its own part, computed
@@ -252,7 +274,8 @@ class OuterBackward {
         arrived = shift(*travelling, fmt::format("d_kv.{}.arrived", number));
       }
       const ValueId part = new_value(fmt::format("d_kv.{}", number), wide_, own_kv_.shape);
-      add_step(kv, part, ring_step(core_, attributes_.index, is_own ? 0 : number),
+      add_step(kv, part,
+               ring_step(core_, attributes_.ranks, attributes_.index, is_own ? 0 : number),
                /*accumulate_q=*/number > 1, /*accumulate_kv=*/false);
       if (arrived) {
         add("accumulate", {}, std::array{Operand{*arrived}, Operand{part, Access::kReadWrite}});
@@ -298,6 +321,7 @@ class OuterBackward {
   ValueId qkv_;
   ValueId lse_;
   ValueId d_q_;
+  std::optional<ValueId> starts_;
   Value own_kv_;
   DType wide_ = DType::kF32;
   AttentionAttributes core_;
@@ -311,7 +335,7 @@ void finish_backward(BackwardBuilder& builder, const Node& node) {
 
 ValueId outer_attention(GraphBuilder& builder, ValueId qkv, const ContextAttention& context,
                         std::string_view site) {
-  return context.outer == 1 ? attention(builder, qkv, context.core, site)
+  return context.outer == 1 ? attention(builder, qkv, context.core, site, context.starts)
                             : OuterAttention(builder, qkv, context, site).build();
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "ops/attention.h"
@@ -49,6 +50,9 @@ struct ContextAttention {
   int64_t outer = 1;
   int64_t outer_index = 0;
   ContextMethod method = ContextMethod::kRing;
+  /// With core.documents: starts (documents.h) of the rows of this rank's outer rank, which are its
+  /// own if inner is 1.
+  std::optional<ValueId> starts = {};
 };
 
 /// qkv [N,(H+2K)*D] -> out [N,H*D].

@@ -35,6 +35,11 @@ void check_embedding(const OpSpec& spec) {
                          positions.shape[0] >= attributes.at.end(attributes.sequence),
                      "positions must be [at least sequence, C] of the table's dtype");
   }
+  operands.require(attributes.has_positions || !attributes.documents.documents,
+                   "documents need positions");
+  if (attributes.documents.documents) {
+    expect_starts(operands, tokens.shape[0]);
+  }
   operands.expect("out", Access::kWrite, table.dtype, {tokens.shape[0], table.shape[1]});
   operands.done();
 }
@@ -51,7 +56,7 @@ OpCost embedding_cost(const OpSpec& spec) {
   const double out_bytes = size_bytes(spec.operands.back());
   OpCost cost{.bytes_read = size_bytes(spec.operands[0]) + out_bytes, .bytes_written = out_bytes};
   if (attributes.has_positions && attributes.adds_positions) {
-    cost.flops = elems(spec, 3);
+    cost.flops = elems(spec, spec.operands.size() - 1);
     cost.bytes_read += bytes_of_rows(spec.operands[2], attributes.sequence);
   }
   return cost;
@@ -88,11 +93,17 @@ void embedding_backward(BackwardBuilder& builder, const Node& node) {
   }
   if (attributes.has_positions) {
     const ValueId d_positions = builder.main_grad(node.operands[2]);
-    builder.add_node(node, "position_embedding_wgrad",
-                     to_attributes(PositionEmbeddingWgradAttributes{.sequence = attributes.sequence,
-                                                                    .at = attributes.at}),
-                     std::array{Operand{*d_out}, Operand{d_positions, Access::kReadWrite}},
-                     Phase::kWgrad);
+    std::vector<Operand> operands{{*d_out}};
+    if (attributes.documents.documents) {
+      operands.push_back({node.operands[3]});
+    }
+    operands.push_back({d_positions, Access::kReadWrite});
+    builder.add_node(
+        node, "position_embedding_wgrad",
+        to_attributes(PositionEmbeddingWgradAttributes{.sequence = attributes.sequence,
+                                                       .at = attributes.at,
+                                                       .documents = attributes.documents}),
+        operands, Phase::kWgrad);
   }
   const EmbeddingWgradAttributes wgrad{.vocabulary = attributes.vocabulary,
                                        .vocabulary_begin = attributes.vocabulary_begin};
@@ -123,6 +134,9 @@ void check_position_embedding_wgrad(const OpSpec& spec) {
   const auto attributes = attributes_of<PositionEmbeddingWgradAttributes>(spec);
   OperandChecker operands(spec);
   const OperandSpec& d_out = operands.next_floating("d_out", Access::kRead, 2);
+  if (attributes.documents.documents) {
+    expect_starts(operands, d_out.shape[0]);
+  }
   const OperandSpec& d_positions =
       operands.next("d_positions", accumulate_access(attributes.accumulate), 2);
   operands.require(
@@ -136,9 +150,13 @@ void check_position_embedding_wgrad(const OpSpec& spec) {
   operands.done();
 }
 
-/// For an op whose operand `kTable` has a row per token.
+/// For an op whose operand 0 are tokens, whose operand `kTable` has a row for each token that there
+/// is, and whose other integers are starts of documents.
 template <class Attributes, size_t kTable>
-IntegerNeed known_tokens(const OpSpec& spec, size_t /*operand*/) {
+IntegerNeed known_tokens(const OpSpec& spec, size_t operand) {
+  if (operand > 0) {
+    return one_document(spec, operand);
+  }
   const auto attributes = attributes_of<Attributes>(spec);
   const TableRows rows(attributes.vocabulary, attributes.vocabulary_begin,
                        spec.operands[kTable].shape[0]);
@@ -183,17 +201,22 @@ const OpDefinition kPositionEmbeddingWgradOp{
     .check = check_position_embedding_wgrad,
     .cost = position_embedding_wgrad_cost,
     .split = kNeverSplit,
+    .integers = one_document,
 };
 
 ValueId embedding(GraphBuilder& builder, const EmbeddingOperands& operands,
                   EmbeddingAttributes attributes, std::string_view site) {
   attributes.has_positions = operands.positions.has_value();
+  attributes.documents.documents = operands.starts.has_value();
   const Value& weights = builder.value(operands.table);
   const Shape shape{builder.value(operands.tokens).shape[0], weights.shape[1]};
   const ValueId out = builder.add_activation(site, weights.dtype, shape);
   std::vector<Operand> list{{operands.tokens}, {operands.table}};
   if (operands.positions) {
     list.push_back({*operands.positions});
+  }
+  if (operands.starts) {
+    list.push_back({*operands.starts});
   }
   list.push_back({out, Access::kWrite});
   builder.add_node("embedding", to_attributes(attributes), list, site);

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "ops/documents.h"
 #include "ops/graph.h"
 #include "ops/op.h"
 #include "ops/positions.h"
@@ -9,8 +10,10 @@
 namespace braid {
 
 /// embedding: tokens i32 [N], table [V,C], optionally positions [P,C] -> out [N,C]. out[n] =
-/// table[tokens[n]] (+ positions[p], p = at.of(n % sequence)). A token outside [0, V) is a
-/// DeviceError naming it on the CPU, and a row of NaN on a GPU, which cannot stop inside a graph.
+/// table[tokens[n]] (+ positions[p], p = at.of(n % sequence)). With `documents`, which needs
+/// positions, starts (documents.h) follow them, and p is at.of(n % sequence) - starts[n]. A token
+/// outside [0, V) is a DeviceError naming it on the CPU, and a row of NaN on a GPU, which cannot
+/// stop inside a graph.
 ///
 /// Split over ranks: the table is rows [vocabulary_begin, + V) of a table for tokens [0,
 /// vocabulary). Tokens of other rows give zeros, so that the sum of `out` over the ranks is the
@@ -23,6 +26,7 @@ struct EmbeddingAttributes {
   int64_t vocabulary = 0;        ///< tokens of all ranks together; 0: the table is whole
   int64_t vocabulary_begin = 0;  ///< token of the table's first row
   TokenPositions at = {};
+  DocumentPositions documents = {};
   void fields(auto&& visit) {
     visit("sequence", sequence);
     visit("has_positions", has_positions);
@@ -30,6 +34,7 @@ struct EmbeddingAttributes {
     visit("vocabulary", vocabulary);
     visit("vocabulary_begin", vocabulary_begin);
     visit.optional(at);
+    visit.optional(documents);
   }
 };
 
@@ -49,15 +54,17 @@ struct EmbeddingWgradAttributes {
 };
 
 /// position_embedding_wgrad: d_out [N,C] -> d_positions f32 [P,C]; rows at positions without a
-/// token get no gradient. `accumulate` and `at` as above.
+/// token get no gradient. `accumulate`, `at` and `documents` as above; starts follow d_out.
 struct PositionEmbeddingWgradAttributes {
   int64_t sequence = 0;
   bool accumulate = true;
   TokenPositions at = {};
+  DocumentPositions documents = {};
   void fields(auto&& visit) {
     visit("sequence", sequence);
     visit("accumulate", accumulate);
     visit.optional(at);
+    visit.optional(documents);
   }
 };
 
@@ -84,9 +91,10 @@ struct EmbeddingOperands {
   ValueId tokens;
   ValueId table;
   std::optional<ValueId> positions = {};
+  std::optional<ValueId> starts = {};  ///< only with positions
 };
 
-/// Sets `attributes.has_positions` from the operands.
+/// Sets `attributes.has_positions` and `attributes.documents` from the operands.
 ValueId embedding(GraphBuilder& builder, const EmbeddingOperands& operands,
                   EmbeddingAttributes attributes, std::string_view site);
 ValueId embedding(GraphBuilder& builder, ValueId tokens, ValueId table,

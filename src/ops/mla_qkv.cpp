@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 #include "ops/attributes.h"
 #include "ops/autodiff.h"
@@ -36,29 +37,40 @@ void check_mla(const OpSpec& spec) {
   const MlaShapes shapes(a, first.shape[0]);
   operands.require(first.shape == (kBackward ? shapes.qkv : shapes.q),
                    "the first operand must hold its part of every head");
+  const auto check_starts = [&] {
+    if (a.documents.documents) {
+      expect_starts(operands, first.shape[0]);
+    }
+  };
   if (kBackward) {
+    check_starts();
     operands.expect("d_q", Access::kWrite, first.dtype, shapes.q);
     operands.expect("d_kv", Access::kWrite, first.dtype, shapes.kv);
     operands.expect("d_k_rope", Access::kWrite, first.dtype, shapes.k_rope);
   } else {
     operands.expect("kv", Access::kRead, first.dtype, shapes.kv);
     operands.expect("k_rope", Access::kRead, first.dtype, shapes.k_rope);
+    check_starts();
     operands.expect("qkv", Access::kWrite, first.dtype, shapes.qkv);
   }
   operands.done();
 }
 
 void mla_qkv_backward(BackwardBuilder& builder, const Node& node) {
-  const std::optional<ValueId> d_qkv = builder.grad_of(node.operands[3]);
+  const std::optional<ValueId> d_qkv = builder.grad_of(node.operands.back());
   if (!d_qkv) {
     return;
   }
   const std::array grads{builder.new_grad(node.operands[0]), builder.new_grad(node.operands[1]),
                          builder.new_grad(node.operands[2])};
-  builder.add_node(node, "mla_qkv_backward", node.spec.attributes,
-                   std::array{Operand{*d_qkv}, Operand{grads[0], Access::kWrite},
-                              Operand{grads[1], Access::kWrite}, Operand{grads[2], Access::kWrite}},
-                   Phase::kDgrad);
+  std::vector<Operand> operands{{*d_qkv}};
+  if (attributes_of<MlaAttributes>(node.spec).documents.documents) {
+    operands.push_back({node.operands[3]});
+  }
+  for (const ValueId grad : grads) {
+    operands.push_back({grad, Access::kWrite});
+  }
+  builder.add_node(node, "mla_qkv_backward", node.spec.attributes, operands, Phase::kDgrad);
   for (size_t i = 0; i < grads.size(); ++i) {
     builder.add_grad(node, node.operands[i], grads[i]);
   }
@@ -77,6 +89,7 @@ const OpDefinition kMlaQkvOp{
     .recompute = Recompute::kNorms,
     .split = kSplitByPositions<MlaAttributes>,
     .pieces = kPositionPieces<MlaAttributes>,
+    .integers = one_document,
 };
 
 const OpDefinition kMlaQkvBackwardOp{
@@ -88,16 +101,20 @@ const OpDefinition kMlaQkvBackwardOp{
     .cost = elementwise_cost<2>,
     .split = kSplitByPositions<MlaAttributes>,
     .pieces = kPositionPieces<MlaAttributes>,
+    .integers = one_document,
 };
 
-ValueId mla_qkv(GraphBuilder& builder, const MlaOperands& operands, const MlaAttributes& attributes,
+ValueId mla_qkv(GraphBuilder& builder, const MlaOperands& operands, MlaAttributes attributes,
                 std::string_view site) {
   const Value q = builder.value(operands.q);
   const ValueId qkv = builder.add_activation(site, q.dtype, MlaShapes(attributes, q.shape[0]).qkv);
-  builder.add_node("mla_qkv", to_attributes(attributes),
-                   std::array{Operand{operands.q}, Operand{operands.kv}, Operand{operands.k_rope},
-                              Operand{qkv, Access::kWrite}},
-                   site);
+  attributes.documents.documents = operands.starts.has_value();
+  std::vector<Operand> list{{operands.q}, {operands.kv}, {operands.k_rope}};
+  if (operands.starts) {
+    list.push_back({*operands.starts});
+  }
+  list.push_back({qkv, Access::kWrite});
+  builder.add_node("mla_qkv", to_attributes(attributes), list, site);
   return qkv;
 }
 

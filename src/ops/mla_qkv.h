@@ -1,5 +1,8 @@
 #pragma once
 
+#include <optional>
+
+#include "ops/documents.h"
 #include "ops/graph.h"
 #include "ops/op.h"
 #include "ops/positions.h"
@@ -17,8 +20,9 @@ namespace braid {
 /// rope (rope.h), R in place of D.
 ///
 /// mla_qkv_backward: d_qkv [N,3*H*D] -> d_q, d_kv, d_k_rope of these shapes; d_k_rope is the sum
-/// over heads, in their order, in f32 (f64 for f64 data). Source: DeepSeek-AI, DeepSeek-V2, 2024,
-/// section 2.1; layout of pairs as in its published code.
+/// over heads, in their order, in f32 (f64 for f64 data). With `documents`, starts (documents.h)
+/// are the last operand that both read, and are subtracted from positions. Source: DeepSeek-AI,
+/// DeepSeek-V2, 2024, section 2.1; layout of pairs as in its published code.
 struct MlaAttributes {
   int64_t heads = 0;      ///< H
   int64_t plain = 0;      ///< P
@@ -29,6 +33,7 @@ struct MlaAttributes {
   double theta = 10000.0;
   TokenPositions positions = {};
   RopeScaling scaling = {};
+  DocumentPositions documents = {};
   void fields(auto&& visit) {
     visit("heads", heads);
     visit("plain", plain);
@@ -39,6 +44,7 @@ struct MlaAttributes {
     visit("theta", theta);
     visit.optional(positions);
     visit.optional(scaling);
+    visit.optional(documents);
   }
 };
 
@@ -49,8 +55,10 @@ struct MlaOperands {
   ValueId q;
   ValueId kv;
   ValueId k_rope;
+  std::optional<ValueId> starts = {};
 };
-ValueId mla_qkv(GraphBuilder& builder, const MlaOperands& operands, const MlaAttributes& attributes,
+/// Sets `attributes.documents` from the operands.
+ValueId mla_qkv(GraphBuilder& builder, const MlaOperands& operands, MlaAttributes attributes,
                 std::string_view site);
 
 }  // namespace braid

@@ -21,6 +21,14 @@ struct TokenPositions {
     const int64_t second_end = tokens > split ? of(tokens - 1) + 1 : 0;
     return first_end > second_end ? first_end : second_end;
   }
+  /// How many of `tokens` tokens are at positions before `position`. Requires ascending positions.
+  int64_t before(int64_t position, int64_t tokens) const {
+    const auto of_run = [position](int64_t begin, int64_t count) {
+      const int64_t below = position - begin;
+      return below < 0 ? 0 : below < count ? below : count;
+    };
+    return of_run(first_begin, split) + of_run(second_begin, tokens - split);
+  }
   /// Whether they are valid positions of `tokens` tokens; the runs must not overlap.
   bool fits(int64_t tokens) const {
     const int64_t count = tokens - split;

@@ -1,6 +1,6 @@
 #include "ops/rope.h"
 
-#include <array>
+#include <vector>
 
 #include "ops/attributes.h"
 #include "ops/autodiff.h"
@@ -23,12 +23,15 @@ void check_rope(const OpSpec& spec) {
       "a row must hold heads + 2 kv_heads heads");
   require_positions(operands, attributes, qkv);
   require_rope(operands, attributes.theta, attributes.scaling);
+  if (attributes.documents.documents) {
+    expect_starts(operands, qkv.shape[0]);
+  }
   operands.expect("out", Access::kWrite, qkv.dtype, qkv.shape);
   operands.done();
 }
 
 void rope_backward(BackwardBuilder& builder, const Node& node) {
-  const std::optional<ValueId> d_out = builder.grad_of(node.operands[1]);
+  const std::optional<ValueId> d_out = builder.grad_of(node.operands.back());
   if (!d_out) {
     return;
   }
@@ -36,8 +39,12 @@ void rope_backward(BackwardBuilder& builder, const Node& node) {
   attributes.inverse = !attributes.inverse;
   const ValueId qkv = node.operands[0];
   const ValueId d_qkv = builder.new_grad(qkv);
-  builder.add_node(node, "rope", to_attributes(attributes),
-                   std::array{Operand{*d_out}, Operand{d_qkv, Access::kWrite}}, Phase::kDgrad);
+  std::vector<Operand> operands{{*d_out}};
+  if (attributes.documents.documents) {
+    operands.push_back({node.operands[1]});
+  }
+  operands.push_back({d_qkv, Access::kWrite});
+  builder.add_node(node, "rope", to_attributes(attributes), operands, Phase::kDgrad);
   builder.add_grad(node, qkv, d_qkv);
 }
 
@@ -54,14 +61,20 @@ const OpDefinition kRopeOp{
     .backward = rope_backward,
     .split = kSplitByPositions<RopeAttributes>,
     .pieces = kPositionPieces<RopeAttributes>,
+    .integers = one_document,
 };
 
-ValueId rope(GraphBuilder& builder, ValueId qkv, const RopeAttributes& attributes,
-             std::string_view site) {
+ValueId rope(GraphBuilder& builder, ValueId qkv, RopeAttributes attributes, std::string_view site,
+             std::optional<ValueId> starts) {
   const Value input = builder.value(qkv);
   const ValueId out = builder.add_activation(site, input.dtype, input.shape);
-  builder.add_node("rope", to_attributes(attributes),
-                   std::array{Operand{qkv}, Operand{out, Access::kWrite}}, site);
+  attributes.documents.documents = starts.has_value();
+  std::vector<Operand> operands{{qkv}};
+  if (starts) {
+    operands.push_back({*starts});
+  }
+  operands.push_back({out, Access::kWrite});
+  builder.add_node("rope", to_attributes(attributes), operands, site);
   return out;
 }
 

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <optional>
+
+#include "ops/documents.h"
 #include "ops/graph.h"
 #include "ops/op.h"
 #include "ops/positions.h"
@@ -12,7 +15,8 @@ namespace braid {
 /// at position p = positions.of(n % sequence). Pairs are (i, i + D/2), as in Hugging Face's Llama:
 /// angle p * f_i, where f_i = theta^(-2i/D) unless `scaling` changes it, which may also multiply
 /// cosines and sines by an amplitude (rope_scaling.h). `inverse` rotates by the negative angle,
-/// with the same amplitude, which is the backward. Source: Su et al., RoFormer, 2021.
+/// with the same amplitude, which is the backward. With `documents`, starts (documents.h) follow
+/// qkv and are subtracted from positions. Source: Su et al., RoFormer, 2021.
 struct RopeAttributes {
   int64_t heads = 0;
   int64_t kv_heads = 0;
@@ -22,6 +26,7 @@ struct RopeAttributes {
   bool inverse = false;
   TokenPositions positions = {};
   RopeScaling scaling = {};
+  DocumentPositions documents = {};
   void fields(auto&& visit) {
     visit("heads", heads);
     visit("kv_heads", kv_heads);
@@ -31,12 +36,14 @@ struct RopeAttributes {
     visit("inverse", inverse);
     visit.optional(positions);
     visit.optional(scaling);
+    visit.optional(documents);
   }
 };
 
 extern const OpDefinition kRopeOp;
 
-ValueId rope(GraphBuilder& builder, ValueId qkv, const RopeAttributes& attributes,
-             std::string_view site);
+/// Sets `attributes.documents` from `starts`.
+ValueId rope(GraphBuilder& builder, ValueId qkv, RopeAttributes attributes, std::string_view site,
+             std::optional<ValueId> starts = {});
 
 }  // namespace braid

@@ -63,6 +63,7 @@ class TrainProgram {
                            .end = ForwardEnd::kLoss,
                            .mtp = true,
                            .router_losses = options.router_losses,
+                           .documents = options.documents,
                            .watch_experts = options.watch_experts,
                            .watch_room = options.watch_room},
                .num_microbatches = options.num_microbatches,
@@ -211,7 +212,8 @@ Program build_eval_program(const ModelSpec& model, const ParameterLayout& layout
                  {.forward = {.microbatch = options.microbatch,
                               .sequence = options.sequence,
                               .dtype = options.dtype,
-                              .end = options.end},
+                              .end = options.end,
+                              .documents = options.documents},
                   .backward = false,
                   .fp8 = options.fp8,
                   .prefix = options.prefix + "."});

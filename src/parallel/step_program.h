@@ -31,8 +31,9 @@ struct TrainProgramOptions {
   DType dtype = DType::kF32;          ///< f32, bf16; f64 for gradient checks (without optimizer)
   std::optional<Fp8Recipe> fp8 = {};  ///< of products in layers; f32 or bf16 otherwise
   RouterLosses router_losses = {};
-  bool watch_experts = false;  ///< counts the rows of each expert
-  bool watch_room = false;     ///< counts the rows of experts that come to a rank
+  AttentionDocuments documents = {};  ///< of each sequence
+  bool watch_experts = false;         ///< counts the rows of each expert
+  bool watch_room = false;            ///< counts the rows of experts that come to a rank
   OptimizerOptions optimizer;
   /// False: the step ends with the reduced gradients and does not change the weights. Main grads
   /// are then persistent so that the host can read them.
@@ -49,7 +50,9 @@ struct TrainProgramOptions {
 /// `make_rank_layout(model, mesh, rank, options.parallel)`.
 ///
 /// The host writes these buffers before a step (kIo, persistent): "tokens" i32 [M, rows] if the
-/// rank has the embedding; "labels" i32 [M, rows] if it has the head; "loss_scale" f32 [1] if it
+/// rank has the embedding; "labels" i32 [M, rows] if it has the head; with documents
+/// "document_starts" i32 [M, rows] and "exchanged_document_starts" i32 [M, rows of inner ranks] as
+/// its stages need them (model/forward.h); "loss_scale" f32 [1] if it
 /// has the head, or experts whose routers have losses; "optimizer_scalars" f32 [3], or [4] with
 /// bf16 moments (see ops/optimizer.h). With multi-token prediction of D depths (model/mtp.h), a
 /// rank with the head has "mtp_tokens" and "mtp_labels" i32 [D, M, rows] and "mtp_loss_scales" f32
@@ -69,6 +72,7 @@ struct EvalProgramOptions {
   DType dtype = DType::kF32;
   std::optional<Fp8Recipe> fp8 = {};  ///< that of the training step
   ForwardEnd end = ForwardEnd::kLoss;
+  AttentionDocuments documents = {};  ///< those of the training step
   std::string prefix = "eval";  ///< the host's buffers are "<prefix>.tokens", "<prefix>.labels",
                                 ///< "<prefix>.loss_scale" and "<prefix>.loss" f32 [1], or
                                 ///< "<prefix>.logits"

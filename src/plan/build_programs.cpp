@@ -20,6 +20,7 @@ std::vector<Program> build_programs(const RunSpec& run, const ParameterLayout& l
                            .dtype = dtype,
                            .fp8 = fp8,
                            .router_losses = run.router_losses,
+                           .documents = run.documents,
                            .watch_experts = run.watch_experts,
                            .watch_room = run.watch_room,
                            .optimizer = {.beta1 = optimizer.beta1,
@@ -43,6 +44,7 @@ std::vector<Program> build_programs(const RunSpec& run, const ParameterLayout& l
                                          .sequence = run.config.train.sequence,
                                          .dtype = dtype,
                                          .fp8 = fp8,
+                                         .documents = run.documents,
                                          .parallel = run.parallel}));
   return programs;
 }

@@ -44,6 +44,15 @@ std::string describe_experts(const RunSpec& run) {
       experts.drops ? ", more are dropped" : "");
 }
 
+std::string describe_documents(const AttentionDocuments& documents) {
+  return fmt::format(
+      "documents separate in each sequence; on GPUs by kernels of braid's own; predicted times are "
+      "those of {}\n",
+      documents.document_length > 0
+          ? fmt::format("documents of {} tokens", documents.document_length)
+          : "whole sequences (data.document_length)");
+}
+
 /// Parameter elements that a rank holds, without gaps.
 int64_t num_parameters_of(const ParameterLayout& layout) {
   int64_t count = 0;
@@ -115,6 +124,9 @@ std::string describe_layout(const RunSpec& run) {
   }
   if (options.shard != ShardKind::kNone) {
     text += describe_shards(options, mesh);
+  }
+  if (run.documents.documents) {
+    text += describe_documents(run.documents);
   }
   return text;
 }

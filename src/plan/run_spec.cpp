@@ -159,6 +159,22 @@ RouterLosses router_losses(const RunConfig& config, const ModelSpec& model) {
   return {};
 }
 
+/// What data.document_mask says.
+AttentionDocuments documents_of(const RunConfig& config, const ModelSpec& model) {
+  if (!config.data.document_mask) {
+    return {};
+  }
+  for (const BlockDefinition* const block : all_blocks()) {
+    if (block->carries_state && model.layers.has(*block)) {
+      throw_config_error(
+          "data.document_mask = true: layers with {} carry a state from one document of a sequence "
+          "to the next; set data.document_mask = false, or use no {} in model.pattern",
+          quote(block->name), quote(block->name));
+    }
+  }
+  return {.documents = true, .document_length = config.data.document_length};
+}
+
 RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
                      std::shared_ptr<const CostModel> costs) {
   RunSpec run{.config = config, .tokenizer_vocabulary = tokenizer_vocabulary};
@@ -172,6 +188,7 @@ RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
   run.dtype = choice<DType>(config.train.dtype);
   run.fp8 = fp8_recipe(config);
   run.router_losses = router_losses(config, run.model);
+  run.documents = documents_of(config, run.model);
   run.watch_experts = run.model.layers.has(kMoeBlock) && config.moe.watch > 0;
   const auto on_overflow = choice<OverflowChoice>(config.moe.on_overflow);
   const bool exchanges = config.parallel.expert * config.parallel.expert_tensor > 1;

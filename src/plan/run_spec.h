@@ -45,6 +45,7 @@ struct RunSpec {
   DType dtype = DType::kF32;          ///< of compute
   std::optional<Fp8Recipe> fp8 = {};  ///< of products in layers; nothing: they are in `dtype`
   RouterLosses router_losses = {};
+  AttentionDocuments documents = {};  ///< of each sequence; none: a sequence is one document
   bool watch_experts = false;         ///< counts the rows of each expert
   bool watch_room = false;            ///< counts the rows of experts that come to a rank
   bool reruns_overflow = false;       ///< steps without room for all rows run again with more

@@ -208,19 +208,26 @@ std::vector<int64_t> Engine::positions_of(size_t rank, const StepBatch& batch) c
       .position_list(batch.sequence_tokens());
 }
 
-/// Ranks with the embedding get tokens, ranks with the loss get labels.
+/// The same after the exchange of heads for sequence.
+std::vector<int64_t> Engine::exchanged_positions_of(size_t rank, const StepBatch& batch) const {
+  return context_shard(plan_.run.mesh, static_cast<int>(rank), plan_.run.parallel)
+      .outer_shard()
+      .position_list(batch.sequence_tokens());
+}
+
+/// Ranks with the embedding get tokens, ranks with the loss get labels, those whose layers separate
+/// documents get their starts.
 void Engine::fill_inputs(size_t local, const StepBatch& batch,
                          const StepExchange::Values& values) const {
   const size_t rank = ranks_[local];
   const int data_rank = plan_.run.mesh.position(static_cast<int>(rank)).data;
   const std::vector<int64_t> positions = positions_of(rank, batch);
-  const size_t rows = static_cast<size_t>(batch.shape().microbatch) * positions.size();
   const auto fill = [&](std::span<int32_t> to, const std::vector<int32_t>& from,
                         size_t microbatch) {
-    check(
-        from.size() == rows && to.size() == rows * static_cast<size_t>(plan_.run.num_microbatches),
-        "{} tokens of a microbatch for {} microbatches of {}", from.size(),
-        plan_.run.num_microbatches, to.size());
+    const size_t rows = from.size();
+    check(to.size() == rows * static_cast<size_t>(plan_.run.num_microbatches),
+          "{} tokens of a microbatch for {} microbatches of {}", from.size(),
+          plan_.run.num_microbatches, to.size());
     std::ranges::copy(from, to.subspan(microbatch * rows, rows).begin());
   };
   for (int64_t microbatch = 0; microbatch < plan_.run.num_microbatches; ++microbatch) {
@@ -230,6 +237,15 @@ void Engine::fill_inputs(size_t local, const StepBatch& batch,
     }
     if (!values.labels.empty()) {
       fill(values.labels, batch.labels_at(data_rank, microbatch, positions), index);
+    }
+    if (!values.document_starts.empty()) {
+      fill(values.document_starts, batch.document_starts_at(data_rank, microbatch, positions),
+           index);
+    }
+    if (!values.exchanged_document_starts.empty()) {
+      fill(values.exchanged_document_starts,
+           batch.document_starts_at(data_rank, microbatch, exchanged_positions_of(rank, batch)),
+           index);
     }
   }
   if (!values.mtp_labels.empty()) {
@@ -451,6 +467,15 @@ void Engine::write_eval_inputs(size_t local, const StepBatch& batch, int64_t mic
     write_values<int32_t>(executor, "eval.tokens", 0,
                           batch.tokens_at(data_rank, microbatch, positions));
   }
+  const auto write_starts = [&](std::string_view name, const std::vector<int64_t>& at) {
+    const std::string buffer = fmt::format("eval.{}", name);
+    if (has_buffer(rank, kEvalProgram, buffer)) {
+      write_values<int32_t>(executor, buffer, 0,
+                            batch.document_starts_at(data_rank, microbatch, at));
+    }
+  };
+  write_starts(kDocumentStarts, positions);
+  write_starts(kExchangedDocumentStarts, exchanged_positions_of(rank, batch));
   if (has_buffer(rank, kEvalProgram, "eval.labels")) {
     const std::array scale{loss_scale_of(batch)};
     write_values<int32_t>(executor, "eval.labels", 0,

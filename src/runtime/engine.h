@@ -72,6 +72,8 @@ struct StepResult {
 /// keeps the larger programs, so this happens a few times in a run; they are planned when they are
 /// needed, because memory for them may never be. Evaluations do the same. While rows may lack room,
 /// one step is in flight: the next one would begin with weights that lack an update.
+///
+/// With RunSpec::documents, batches must know which token ends a document.
 class Engine {
  public:
   Engine(RunPlan plan, const EngineOptions& options);
@@ -147,6 +149,7 @@ class Engine {
   bool make_more_room();
   double evaluate_once(const StepBatch& batch);
   std::vector<int64_t> positions_of(size_t rank, const StepBatch& batch) const;
+  std::vector<int64_t> exchanged_positions_of(size_t rank, const StepBatch& batch) const;
   void fill_inputs(size_t local, const StepBatch& batch, const StepExchange::Values& values) const;
   void fill_mtp_inputs(size_t local, const StepBatch& batch,
                        const StepExchange::Values& values) const;

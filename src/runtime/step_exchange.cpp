@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.h"
+#include "model/forward.h"
 #include "ops/router.h"
 #include "ops/tally.h"
 
@@ -16,6 +17,8 @@ template <class Values, class Visit>
 void visit_inputs(Values& values, Visit&& visit) {
   visit("tokens", values.tokens);
   visit("labels", values.labels);
+  visit(kDocumentStarts, values.document_starts);
+  visit(kExchangedDocumentStarts, values.exchanged_document_starts);
   visit("loss_scale", values.loss_scale);
   visit("mtp_tokens", values.mtp_tokens);
   visit("mtp_labels", values.mtp_labels);

@@ -19,8 +19,10 @@ class StepExchange {
  public:
   /// Empty if the rank's program has no such buffer.
   struct Values {
-    std::span<int32_t> tokens;  ///< [M, rows]
-    std::span<int32_t> labels;  ///< [M, rows]
+    std::span<int32_t> tokens;                     ///< [M, rows]
+    std::span<int32_t> labels;                     ///< [M, rows]
+    std::span<int32_t> document_starts;            ///< [M, rows]
+    std::span<int32_t> exchanged_document_starts;  ///< [M, rows of inner context ranks]
     std::span<float> loss_scale;
     std::span<int32_t> mtp_tokens;  ///< [D, M, rows]
     std::span<int32_t> mtp_labels;  ///< [D, M, rows]

@@ -157,7 +157,8 @@ class TrainingRun {
   /// The engine has the state of this point: data and log continue there, too.
   void continue_from_point() {
     loader_.emplace(data_.training(), BatchLoaderOptions{.shape = batch_shape(),
-                                                         .consumed_samples = point_.count.samples});
+                                                         .consumed_samples = point_.count.samples,
+                                                         .eod = document_end()});
     last_finite_step_ = point_.count.step;
     if (leads()) {
       start_log();
@@ -334,6 +335,11 @@ class TrainingRun {
     engine_.begin_step(*batch, run_.config.optimizer, rate, step);
   }
 
+  /// The token that ends documents, if they are separate.
+  std::optional<int32_t> document_end() const {
+    return run_.documents.documents ? tokenizer_->eod_id() : std::nullopt;
+  }
+
   void end_step(int64_t step) {
     const StepResult result = engine_.finish_step();
     const StepRecord record = meter_.end(result);
@@ -422,7 +428,7 @@ class TrainingRun {
   }
 
   void evaluate(int64_t step) {
-    BatchLoader loader(*data_.held_out(), {.shape = batch_shape()});
+    BatchLoader loader(*data_.held_out(), {.shape = batch_shape(), .eod = document_end()});
     double sum = 0;
     for (int64_t i = 0; i < run_.config.eval.batches; ++i) {
       sum += engine_.evaluate(*loader.next());

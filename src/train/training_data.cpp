@@ -1,6 +1,7 @@
 #include "train/training_data.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <utility>
 
@@ -90,6 +91,35 @@ void check_vocabulary(const IndexedDataset& tokens, int32_t vocabulary_size) {
   }
 }
 
+/// Throws ConfigError if nothing ends the documents that are to be separate: of the first ones of
+/// a corpus, some must end with the tokenizer's end of a document.
+void check_document_ends(const TrainingCorpus& corpus, const Tokenizer& tokenizer) {
+  constexpr int64_t kSequences = 64;
+  const std::optional<int32_t> eod = tokenizer.eod_id();
+  if (!eod) {
+    throw_config_error(
+        "data.document_mask = true: {} has no token that ends a document; set data.document_mask = "
+        "false, or give a tokenizer that has one",
+        tokenizer.name());
+  }
+  const SequenceIndex& index = corpus.tokens->index();
+  const int64_t count = std::min(index.num_sequences(), kSequences);
+  for (int64_t i = 0; i < count; ++i) {
+    std::array<int32_t, 1> last{};
+    if (index.length(i) > 0) {
+      corpus.tokens->read(i, index.length(i) - 1, last, tokenizer.vocabulary_size());
+    }
+    if (last.front() == *eod && index.length(i) > 0) {
+      return;
+    }
+  }
+  throw_config_error(
+      "data.document_mask = true: none of the first {} documents of '{}' ends with token {}, the "
+      "tokenizer's end of a document; make the file with `braid tokenize` without --no-eod, or set "
+      "data.append_eod = true for a text file",
+      count, corpus.source, *eod);
+}
+
 /// Writers choose the type of a token by the size of the vocabulary, so one tokenizer gives one
 /// type.
 void check_token_types(std::span<const TrainingCorpus> corpora) {
@@ -162,6 +192,9 @@ TrainingData::TrainingData(const RunConfig& config, const Tokenizer& tokenizer,
         {.source = path,
          .share = shares[i],
          .tokens = std::make_unique<IndexedDataset>(tokenized(config, path, tokenizer, options))});
+    if (config.data.document_mask) {
+      check_document_ends(corpora_.back(), tokenizer);
+    }
     open_mask(corpora_.back(), options);
   }
   open_parts(config, tokenizer, options.num_samples);

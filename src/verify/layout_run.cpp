@@ -8,6 +8,7 @@
 #include "backends/run_ranks.h"
 #include "base/errors.h"
 #include "data/batch_loader.h"
+#include "model/forward.h"
 #include "model/mtp.h"
 #include "state/state_shards.h"
 
@@ -131,16 +132,23 @@ void LayoutRun::write_batch(size_t rank, const TokenBatch& batch) {
   const std::vector<int64_t> positions = context.position_list(batch.sequence);
   for (int64_t m = 0; m < plan_.run.num_microbatches; ++m) {
     const auto first = static_cast<size_t>((m * data + at.data) * elems);
-    const auto put = [&](std::string_view name, int64_t index, std::span<const int32_t> values) {
+    const auto put_at = [&](std::string_view name, int64_t index, std::span<const int32_t> values,
+                            std::span<const int64_t> at_positions) {
       if (find_buffer(rank, name) != nullptr) {
         const std::vector<int32_t> part = take_positions(
-            values.subspan(first, static_cast<size_t>(elems)), batch.sequence, positions);
+            values.subspan(first, static_cast<size_t>(elems)), batch.sequence, at_positions);
         executors_[rank]->write(name, index * static_cast<int64_t>(part.size() * sizeof(int32_t)),
                                 std::as_bytes(std::span(part)));
       }
     };
+    const auto put = [&](std::string_view name, int64_t index, std::span<const int32_t> values) {
+      put_at(name, index, values, positions);
+    };
     put("tokens", m, batch.tokens);
     put("labels", m, batch.labels);
+    put(kDocumentStarts, m, batch.document_starts);
+    put_at(kExchangedDocumentStarts, m, batch.document_starts,
+           context.outer_shard().position_list(batch.sequence));
     for (int64_t depth = 1; depth <= plan_.run.model.mtp_depth; ++depth) {
       const int64_t index = (depth - 1) * plan_.run.num_microbatches + m;
       put("mtp_tokens", index, shift_sequences(batch.tokens, batch.sequence, depth, 0));

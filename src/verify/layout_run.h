@@ -24,6 +24,7 @@ struct TokenBatch {
   int64_t sequence = 0;
   std::vector<int32_t> tokens;
   std::vector<int32_t> labels;
+  std::vector<int32_t> document_starts = {};  ///< if the run separates documents
 };
 
 struct LayoutRunOptions {

@@ -7,6 +7,7 @@
 
 #include "base/errors.h"
 #include "config/validate.h"
+#include "data/document_starts.h"
 #include "model/families.h"
 #include "ops/optimizer.h"
 #include "plan/model_setup.h"
@@ -65,6 +66,12 @@ TokenBatch random_batch(const RunConfig& config, int64_t vocabulary, uint64_t se
   for (int64_t i = 0; i < batch.num_sequences * batch.sequence; ++i) {
     batch.tokens.push_back(token(random));
     batch.labels.push_back(i % 7 == 3 ? -1 : token(random));  // some labels are ignored
+  }
+  if (config.data.document_mask) {
+    std::vector<int32_t> ends(batch.tokens.size());
+    std::uniform_int_distribution<int32_t> number(0, 3);  // documents of 4 tokens on average
+    std::ranges::generate(ends, [&] { return number(random); });
+    batch.document_starts = document_starts(ends, batch.sequence, /*eod=*/0);
   }
   return batch;
 }

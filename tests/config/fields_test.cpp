@@ -114,7 +114,8 @@ TEST(Fields, SayWhatAResumedRunMayChange) {
                                             "train.seed",
                                             "train.dtype",
                                             "data.split",
-                                            "data.seed"}));
+                                            "data.seed",
+                                            "data.document_mask"}));
   EXPECT_EQ(by_content, (std::set<std::string>{"data.train", "data.blend", "data.tokenizer",
                                                "data.append_eod"}));
   EXPECT_EQ(Section{}.on_resume, OnResume::kRefused);  // of a section that says nothing

@@ -251,6 +251,9 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"train.fp8_watch=10",
                "train.fp8_watch = 10: counts what FP8 copies lose, but train.fp8 is \"off\"; set "
                "train.fp8_watch = 0, or train.fp8 = \"block\""},
+        Broken{"data.document_length=700",
+               "data.document_length = 700: is read with data.document_mask only, which is false; "
+               "set data.document_mask = true"},
         Broken{"train.fp8_head=true",
                "train.fp8_head = true: is read with train.fp8 only, which is \"off\"; set "
                "train.fp8 = \"block\""},

@@ -155,6 +155,33 @@ TEST_F(EmbeddingCudaTest, PositionsOfAContextShardGiveTheNumbersOfTheCpu) {
   }
 }
 
+TEST_F(EmbeddingCudaTest, PositionsOfDocumentsGiveTheNumbersOfTheCpu) {
+  const TokenPositions at{.first_begin = 2, .second_begin = 9, .split = 3};
+  const std::vector<double> starts = {1, 3, 3, 3, 10, 11, 0, 2, 2, 9, 9, 9};
+  for (const DType dtype : kCudaDtypes) {
+    KernelCase embedding(
+        {"embedding",
+         to_attributes(EmbeddingAttributes{
+             .sequence = 6, .has_positions = true, .at = at, .documents = {.documents = true}}),
+         {read(DType::kI32, {12}), read(dtype, {30, 40}), read(dtype, {13, 40}),
+          read(DType::kI32, {12}), write(dtype, {12, 40})}});
+    embedding.set(3, starts);
+    expect_equals_cpu(std::move(embedding), context(), rounded_once(1e-6), "embedding");
+    for (const bool accumulate : {false, true}) {
+      KernelCase wgrad(
+          {"position_embedding_wgrad",
+           to_attributes(PositionEmbeddingWgradAttributes{.sequence = 6,
+                                                          .accumulate = accumulate,
+                                                          .at = at,
+                                                          .documents = {.documents = true}}),
+           {read(dtype, {12, 40}), read(DType::kI32, {12}),
+            gradient(accumulate, DType::kF32, {13, 40})}});
+      wgrad.set(1, starts);
+      expect_equals_cpu(std::move(wgrad), context(), rounded_once(1e-5), "position wgrad");
+    }
+  }
+}
+
 TEST_F(EmbeddingCudaTest, UnknownTokensGiveNanAndTouchNoGradient) {
   const Sizes sizes{1, 6, 5, 24};
   const std::vector<double> tokens = {0, -1, 4, 5, 2147483647, 3};

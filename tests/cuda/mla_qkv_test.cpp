@@ -30,6 +30,30 @@ TEST_F(MlaQkvCudaTest, EqualsTheCpu) {
   }
 }
 
+TEST_F(MlaQkvCudaTest, OfDocumentsEqualsTheCpu) {
+  MlaCase c{{.heads = 3,
+             .plain = 5,
+             .rotated = 4,
+             .value = 7,
+             .head_size = 9,
+             .sequence = 6,
+             .positions = {.first_begin = 3, .second_begin = 9, .split = 2},
+             .documents = {.documents = true}},
+            2};
+  const std::vector<double> starts = {2, 4, 4, 10, 10, 12, 0, 0, 0, 0, 11, 11};
+  for (const DType dtype : kCudaDtypes) {
+    for (const bool is_forward : {true, false}) {
+      OpSpec spec = (is_forward ? c.forward(dtype) : c.backward(dtype)).spec();
+      const size_t at = is_forward ? 3 : 1;
+      spec.operands.insert(spec.operands.begin() + static_cast<std::ptrdiff_t>(at),
+                           read(DType::kI32, {c.rows()}));
+      KernelCase of_documents(spec);
+      of_documents.set(at, starts);
+      expect_equals_cpu(std::move(of_documents), context(), rounded_once(1e-5), spec.op);
+    }
+  }
+}
+
 TEST_F(MlaQkvCudaTest, IsBitwiseRepeatable) {
   for (const DType dtype : kCudaDtypes) {
     for (const MlaCase& c : all_cases()) {

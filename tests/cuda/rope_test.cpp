@@ -56,6 +56,25 @@ TEST_F(RopeCudaTest, EqualsTheCpuAtEveryPosition) {
   }
 }
 
+// A context rank's part of sequences, in which documents begin and go on.
+TEST_F(RopeCudaTest, BeginsAgainAtEachDocument) {
+  const RopeAttributes attributes{.heads = 4,
+                                  .kv_heads = 2,
+                                  .head_size = 64,
+                                  .sequence = 9,
+                                  .theta = 100.0,
+                                  .positions = {.first_begin = 4, .second_begin = 20, .split = 3},
+                                  .documents = {.documents = true}};
+  for (const DType dtype : kCudaDtypes) {
+    const Shape shape{2 * attributes.sequence, 8 * attributes.head_size};
+    KernelCase kernel({"rope",
+                       to_attributes(attributes),
+                       {read(dtype, shape), read(DType::kI32, {shape[0]}), write(dtype, shape)}});
+    kernel.set(1, {1, 5, 5, 5, 21, 21, 23, 24, 24, 0, 0, 0, 0, 0, 0, 23, 24, 25});
+    expect_equals_cpu(std::move(kernel), context(), rounded_once(1e-6), "documents");
+  }
+}
+
 TEST_F(RopeCudaTest, IsBitwiseRepeatable) {
   for (const DType dtype : kCudaDtypes) {
     expect_repeatable([&] { return rope_case(dtype, kForms[4], 7); }, context());

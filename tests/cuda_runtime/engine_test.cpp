@@ -62,6 +62,24 @@ TEST_F(CudaEngine, TrainsAsTheCpuDoes) {
   }
 }
 
+// Documents differ from step to step, and the graph stays.
+TEST_F(CudaEngine, SeparatesDocumentsAsTheCpuDoes) {
+  for (const std::string family : {"llama", "gpt2"}) {
+    SCOPED_TRACE(family);
+    RunConfig config = bfloat16_config(family);
+    const Outcome plain = run(config, 1, on_gpu());
+    config.data.document_mask = true;
+    const Outcome cpu = run(config, 6);
+    const Outcome gpu = run(config, 6, on_gpu());
+    for (size_t step = 0; step < cpu.losses.size(); ++step) {
+      EXPECT_NEAR(gpu.losses[step], cpu.losses[step], 0.01 + 0.005 * static_cast<double>(step));
+      EXPECT_NEAR(gpu.grad_norms[step], cpu.grad_norms[step], 0.1 * cpu.grad_norms[step]);
+    }
+    EXPECT_NE(gpu.losses[0], plain.losses[0]);
+    expect_same_bits(run(config, 6, on_gpu(/*eager=*/true)), gpu);
+  }
+}
+
 TEST_F(CudaEngine, GraphEagerAndASecondRunAreBitwiseEqual) {
   for (const std::string family : {"llama", "gpt2"}) {
     SCOPED_TRACE(family);

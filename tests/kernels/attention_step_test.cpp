@@ -73,8 +73,10 @@ struct Naive {
 
 class NaiveStep {
  public:
-  NaiveStep(const StepCase& c, const std::vector<double>& qkv, const std::vector<double>& kv)
-      : c_(c), a_(c.a), qkv_(qkv), kv_(kv) {}
+  /// `starts` of documents; empty: there is one.
+  NaiveStep(const StepCase& c, const std::vector<double>& qkv, const std::vector<double>& kv,
+            std::vector<double> starts = {})
+      : c_(c), a_(c.a), qkv_(qkv), kv_(kv), starts_(std::move(starts)) {}
 
   Naive forward() {
     Naive result;
@@ -82,6 +84,9 @@ class NaiveStep {
     result.lse.assign(size_of(c_.lse()), -std::numeric_limits<double>::infinity());
     for_each_query([&](int64_t batch, int64_t head, int64_t query) {
       std::vector<double> p = scores(batch, head, query);
+      if (std::isinf(*std::max_element(p.begin(), p.end()))) {
+        return;  // no key
+      }
       const double max = *std::max_element(p.begin(), p.end());
       double total = 0;
       for (const double score : p) {
@@ -170,6 +175,10 @@ class NaiveStep {
     for (int64_t i = 0; i < seen; ++i) {
       list.push_back(a_.scale *
                      product(qkv_, q_slot(batch, head, query), kv_, key(batch, head, i)));
+      if (!starts_.empty() && static_cast<double>(a_.key_positions.of(a_.key_begin + i)) <
+                                  starts_[static_cast<size_t>(q_row(batch, query))]) {
+        list.back() = -std::numeric_limits<double>::infinity();
+      }
     }
     return list;
   }
@@ -178,6 +187,7 @@ class NaiveStep {
   const AttentionStepAttributes& a_;
   const std::vector<double>& qkv_;
   const std::vector<double>& kv_;
+  const std::vector<double> starts_;
 };
 
 // As in attention_test.cpp: |score| is at most a few, and a sum has few hundred terms whose
@@ -299,6 +309,100 @@ TEST(AttentionStep, MergesIntoQueriesThatHaveSeenNothing) {
   const Naive expected = NaiveStep(c, qkv, kv).forward();
   expect_close(kernel.values(kSum), expected.out, tolerance(DType::kF32));
   expect_close(kernel.values(kLse), expected.lse, tolerance(DType::kF32));
+}
+
+/// Steps of two ranks over a sequence in zig-zag order, or over all keys, and a range of keys that
+/// begins inside; chunks across blocks of 64 queries and 256 keys.
+std::vector<StepCase> document_cases() {
+  constexpr int64_t kChunk = 70;
+  const TokenPositions of_rank[] = {
+      {.first_begin = 0, .second_begin = 3 * kChunk, .split = kChunk},
+      {.first_begin = kChunk, .second_begin = 2 * kChunk, .split = kChunk}};
+  const auto make = [&](AttentionStepAttributes a, const TokenPositions& keys) {
+    a.scale = 0.5;
+    a.documents.documents = true;
+    a.key_positions = keys;
+    return StepCase{a, 2};
+  };
+  using A = AttentionStepAttributes;
+  constexpr int64_t kLocal = 2 * kChunk;
+  return {make(A{4, 2, 4, kLocal, kLocal, 0, 0, kLocal, 0, kLocal, true}, of_rank[1]),
+          make(A{4, 2, 4, kLocal, kLocal, 0, 0, kLocal, 0, kChunk, false}, of_rank[0]),
+          make(A{4, 2, 4, kLocal, 2 * kLocal, 0, kChunk, kChunk, 0, 3 * kChunk, true}, {}),
+          make(A{2, 1, 4, kLocal, 2 * kLocal, 0, kChunk, kChunk, 65, 3 * kChunk - 65, true}, {})};
+}
+
+/// Random documents of the sequences of rank 1 of two, for its rows.
+std::vector<double> random_starts(const StepCase& c) {
+  const int64_t chunk = c.a.sequence / 2;
+  TestRandom random(3);
+  std::vector<double> starts;
+  for (int64_t batch = 0; batch < c.batches; ++batch) {
+    std::vector<double> of_position;
+    for (int64_t position = 0; position < 4 * chunk; ++position) {
+      const bool begins = position == 0 || random.uniform(0, 1) < 0.03;
+      of_position.push_back(begins ? static_cast<double>(position) : of_position.back());
+    }
+    starts.insert(starts.end(), of_position.begin() + chunk, of_position.begin() + 3 * chunk);
+  }
+  return starts;
+}
+
+// Also with sums of earlier steps, to which queries without a key add nothing.
+TEST(AttentionStepOfDocuments, MatchesTextbook) {
+  for (const StepCase& c : document_cases()) {
+    SCOPED_TRACE(c.name());
+    const std::vector<double> starts = random_starts(c);
+    OpSpec spec = c.forward(DType::kF64);
+    spec.operands.insert(spec.operands.begin() + 2, read(DType::kI32, {c.qkv()[0]}));
+    for (const bool accumulate : {false, true}) {
+      auto attributes = attributes_of<AttentionStepAttributes>(spec);
+      attributes.accumulate = accumulate;
+      spec.attributes = to_attributes(attributes);
+      for (const size_t sum : {size_t{3}, size_t{4}}) {
+        spec.operands[sum].access = accumulate ? Access::kReadWrite : Access::kWrite;
+      }
+      KernelCase kernel(spec);
+      kernel.set(2, starts);
+      const std::vector<double> before = kernel.values(3);
+      const std::vector<double> lse_before = kernel.values(4);
+      kernel.run(2);
+      const Naive expected =
+          NaiveStep(c, kernel.values(kQkv), kernel.values(kKv), starts).forward();
+      std::vector<double> sum = expected.out;
+      std::vector<double> lse = expected.lse;
+      for (size_t i = 0; accumulate && i < sum.size(); ++i) {
+        const auto width = static_cast<size_t>(c.a.heads * c.a.head_size);
+        const size_t row = i / width;
+        const size_t rows = static_cast<size_t>(c.a.sequence);
+        const size_t head = i % width / static_cast<size_t>(c.a.head_size);
+        const size_t at = (row / rows * static_cast<size_t>(c.a.heads) + head) * rows + row % rows;
+        const double old_weight = std::exp(lse_before[at]);
+        const double weight = std::exp(expected.lse[at]);
+        sum[i] = (old_weight * before[i] + weight * expected.out[i]) / (old_weight + weight);
+        lse[at] = std::log(old_weight + weight);
+      }
+      expect_close(kernel.values(3), sum, tolerance(DType::kF64), "sum");
+      expect_close(kernel.values(4), lse, tolerance(DType::kF64), "lse");
+    }
+  }
+}
+
+TEST(AttentionStepBackwardOfDocuments, MatchesTextbook) {
+  for (const StepCase& c : document_cases()) {
+    SCOPED_TRACE(c.name());
+    OpSpec spec = c.backward(DType::kF64, false, false);
+    spec.operands.insert(spec.operands.begin() + 5, read(DType::kI32, {c.qkv()[0]}));
+    KernelCase kernel(spec);
+    const std::vector<double> starts = random_starts(c);
+    kernel.set(5, starts);
+    kernel.run(2);
+    const Naive expected =
+        NaiveStep(c, kernel.values(kQkv), kernel.values(kKv), starts)
+            .backward(kernel.values(kOutIn), kernel.values(kLseIn), kernel.values(kDOut));
+    expect_close(kernel.values(6), expected.d_q, {.absolute = 1e-12, .relative = 1e-12}, "d_q");
+    expect_close(kernel.values(7), expected.d_kv, {.absolute = 1e-12, .relative = 1e-12}, "d_kv");
+  }
 }
 
 TEST(AttentionStepBackward, MatchesCentralDifferences) {

@@ -243,6 +243,94 @@ TEST(AttentionBackward, MatchesCentralDifferences) {
   }
 }
 
+/// Documents in each of two sequences, in tokens: of one token, across blocks of 64 queries and 256
+/// keys, over whole blocks.
+const std::vector<std::vector<int64_t>> kDocuments = {{1, 62, 3, 250, 1, 4}, {321}, {200, 121}};
+
+struct DocumentsCase {
+  AttentionCase whole;
+  std::vector<double> starts;
+  std::vector<std::pair<int64_t, int64_t>> documents;  // first row, rows
+};
+
+DocumentsCase documents_case() {
+  DocumentsCase c{.whole = make_case(4, 2, 8, 321, std::ssize(kDocuments))};
+  c.whole.attributes.documents.documents = true;
+  for (const std::vector<int64_t>& sequence : kDocuments) {
+    int64_t start = 0;
+    for (const int64_t tokens : sequence) {
+      c.documents.emplace_back(std::ssize(c.starts), tokens);
+      c.starts.insert(c.starts.end(), static_cast<size_t>(tokens), static_cast<double>(start));
+      start += tokens;
+    }
+  }
+  return c;
+}
+
+/// The spec with starts in front of operand `at`.
+OpSpec with_starts(OpSpec spec, size_t at) {
+  spec.operands.insert(spec.operands.begin() + static_cast<std::ptrdiff_t>(at),
+                       read(DType::kI32, {spec.operands[0].shape[0]}));
+  return spec;
+}
+
+std::vector<double> rows_of(const std::vector<double>& values, int64_t first, int64_t count,
+                            int64_t width) {
+  return {values.begin() + first * width, values.begin() + (first + count) * width};
+}
+
+// In f64 only the order of a sum over a document differs.
+TEST(AttentionOfDocuments, EqualsThatOfEachDocumentAlone) {
+  const DocumentsCase c = documents_case();
+  KernelCase forward(with_starts(c.whole.forward(DType::kF64), 1));
+  forward.set(1, c.starts);
+  forward.run(2);
+  KernelCase backward(with_starts(c.whole.backward(DType::kF64), 4), 5);
+  backward.set(kQkv, forward.values(kQkv));
+  backward.set(1, forward.values(2));
+  backward.set(2, forward.values(3));
+  backward.set(4, c.starts);
+  backward.run(2);
+  for (const auto& [row, tokens] : c.documents) {
+    const AttentionCase alone = make_case(4, 2, 8, tokens, 1);
+    KernelCase forward_alone(alone.forward(DType::kF64));
+    forward_alone.set(kQkv, rows_of(forward.values(kQkv), row, tokens, alone.qkv_width()));
+    forward_alone.run();
+    KernelCase backward_alone = backward_case(alone, forward_alone, DType::kF64);
+    backward_alone.set(kDOut, rows_of(backward.values(3), row, tokens, alone.out_width()));
+    backward_alone.run();
+    const std::string name = fmt::format("{} rows from {}", tokens, row);
+    expect_close(rows_of(forward.values(2), row, tokens, alone.out_width()),
+                 forward_alone.values(kOut), {.absolute = 1e-13}, name);
+    expect_close(rows_of(backward.values(5), row, tokens, alone.qkv_width()),
+                 backward_alone.values(kDQkv), {.absolute = 1e-12}, name);
+  }
+}
+
+// One document per sequence: the bits of attention that does not ask for documents.
+TEST(AttentionOfDocuments, OneDocumentChangesNoBit) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    AttentionCase c = make_case(4, 2, 16, 301, 2);
+    KernelCase plain(c.forward(dtype));
+    plain.run(2);
+    KernelCase plain_backward = backward_case(c, plain, dtype);
+    plain_backward.run(2);
+    c.attributes.documents.documents = true;
+    KernelCase forward(with_starts(c.forward(dtype), 1));
+    forward.set_all(1, 0.0);
+    forward.run(2);
+    KernelCase backward(with_starts(c.backward(dtype), 4), 5);
+    for (const size_t operand : {kQkv, kOutIn, kLseIn, kDOut}) {
+      backward.set(operand, plain_backward.values(operand));
+    }
+    backward.set_all(4, 0.0);
+    backward.run(2);
+    EXPECT_TRUE(forward.bytes(2) == plain.bytes(kOut)) << dtype_name(dtype);
+    EXPECT_TRUE(forward.bytes(3) == plain.bytes(kLse)) << dtype_name(dtype);
+    EXPECT_TRUE(backward.bytes(5) == plain_backward.bytes(kDQkv)) << dtype_name(dtype);
+  }
+}
+
 TEST(Attention, FirstQueryCopiesItsValue) {
   const AttentionCase c = make_case(3, 1, 6, 1, 2);
   KernelCase kernel(c.forward(DType::kF32));

@@ -165,6 +165,40 @@ TEST(Rope, WorkersDoNotChangeResults) {
   }
 }
 
+// Each document is rotated as one that begins a sequence; also a rank's part, in which one goes on.
+TEST(Rope, BeginsAgainAtEachDocument) {
+  RopeCase c{{.heads = 3, .kv_heads = 1, .head_size = 6, .sequence = 7, .theta = 100.0}, 2};
+  c.attributes.positions = {.first_begin = 4, .second_begin = 12, .split = 3};
+  c.attributes.documents.documents = true;
+  const std::vector<double> starts = {1, 5, 5, 9, 9, 14, 14, 0, 0, 0, 0, 13, 14, 15};
+  const std::vector<int64_t> positions = {4, 5, 6, 12, 13, 14, 15};
+  for (const DType dtype : kFloatDtypes) {
+    OpSpec spec = c.spec(dtype);
+    spec.operands.insert(spec.operands.begin() + 1, read(DType::kI32, {c.rows()}));
+    KernelCase kernel(spec);
+    kernel.set(1, starts);
+    kernel.run(2);
+    for (int64_t row = 0; row < c.rows(); ++row) {
+      RopeCase alone = c;
+      alone.batches = 1;
+      alone.attributes.documents = {};
+      alone.attributes.sequence = 1;
+      const auto at = static_cast<size_t>(row);
+      const auto distance = positions[at % positions.size()] - static_cast<int64_t>(starts[at]);
+      alone.attributes.positions = {.second_begin = distance};
+      KernelCase one(alone.spec(dtype));
+      const auto width = static_cast<std::ptrdiff_t>(c.width());
+      const std::vector<double> in = kernel.values(0);
+      const std::vector<double> out = kernel.values(2);
+      one.set(0, {in.begin() + row * width, in.begin() + (row + 1) * width});
+      one.run();
+      EXPECT_EQ(one.values(1),
+                std::vector<double>(out.begin() + row * width, out.begin() + (row + 1) * width))
+          << row;
+    }
+  }
+}
+
 // A part of a sequence is rotated as it is inside of the whole.
 TEST(Rope, RotatesByGivenPositions) {
   const RopeCase whole{{.heads = 3, .kv_heads = 1, .head_size = 6, .sequence = 12, .theta = 100.0},

@@ -35,6 +35,13 @@ TEST(ContextShard, RanksThatExchangeHeadsHoldARunOfEachHalf) {
   EXPECT_EQ(ContextShard{}.runs(16), 1);
 }
 
+TEST(ContextShard, OuterShardHoldsTheTokensOfItsInnerRanks) {
+  EXPECT_EQ((ContextShard{.size = 6, .index = 4, .inner = 3}.outer_shard().position_list(24)),
+            (positions(2, 1, 1, 24)));
+  EXPECT_EQ((ContextShard{.size = 3, .index = 2, .inner = 3}.outer_shard().position_list(6)),
+            (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
+}
+
 // Outer rank 0 of 2 holds 0..5 and 18..23; its three inner ranks 4 tokens each.
 TEST(ContextShard, InnerRanksCutWhatTheOuterRankHolds) {
   EXPECT_EQ(positions(6, 0, 3, 24), (std::vector<int64_t>{0, 1, 2, 3}));

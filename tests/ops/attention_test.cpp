@@ -40,6 +40,27 @@ TEST(AttentionCost, CountsCausalPairsOnly) {
                .bytes_written = 2.0 * 8 * kQkvWidth});
 }
 
+// Documents of 2 tokens: 1.5 keys per row instead of 2.5, and the sizes of as many sequences.
+TEST(AttentionCost, CountsDocumentsByTheirMeanLength) {
+  const auto of_documents = [](int64_t length) {
+    OpSpec spec = forward_spec(DType::kBF16);
+    AttentionAttributes attributes = kAttributes;
+    attributes.documents = {.documents = true, .document_length = length};
+    spec.attributes = to_attributes(attributes);
+    spec.operands.insert(spec.operands.begin() + 1, read(DType::kI32, {8}));
+    check_spec(spec);
+    return spec;
+  };
+  const double whole = spec_cost(forward_spec(DType::kBF16)).flops;
+  EXPECT_DOUBLE_EQ(spec_cost(of_documents(2)).flops, whole * 1.5 / 2.5);
+  EXPECT_DOUBLE_EQ(spec_cost(of_documents(0)).flops, whole);
+  EXPECT_DOUBLE_EQ(spec_cost(of_documents(9)).flops, whole);
+  const AttentionShape shape = kAttentionOp.attention_shape(of_documents(2));
+  EXPECT_EQ(shape.sequences, 4);
+  EXPECT_EQ(shape.sequence, 2);
+  EXPECT_EQ(shape.queries, 2);
+}
+
 struct BadAttribute {
   const char* name;
   int64_t value;

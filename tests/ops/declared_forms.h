@@ -485,6 +485,30 @@ class DeclaredForms {
           {read(data_, qkv), read(data_, out), read(wide_, lse), read(data_, out),
            write(data_, qkv)}},
          {"qkv", "out", "lse", "d_out", "d_qkv"}});
+    const OperandSpec starts = read(DType::kI32, {kRows});
+    add({{"rope",
+          to_attributes(RopeAttributes{.heads = kHeads,
+                                       .kv_heads = kKvHeads,
+                                       .head_size = kHeadSize,
+                                       .sequence = kSequence,
+                                       .documents = {.documents = true}}),
+          {read(data_, qkv), starts, write(data_, qkv)}},
+         {"qkv", "starts", "out"}});
+    const std::vector<Attribute> of_documents =
+        to_attributes(AttentionAttributes{.heads = kHeads,
+                                          .kv_heads = kKvHeads,
+                                          .head_size = kHeadSize,
+                                          .sequence = kSequence,
+                                          .documents = {.documents = true}});
+    add({{"attention",
+          of_documents,
+          {read(data_, qkv), starts, write(data_, out), write(wide_, lse)}},
+         {"qkv", "starts", "out", "lse"}});
+    add({{"attention_backward",
+          of_documents,
+          {read(data_, qkv), read(data_, out), read(wide_, lse), read(data_, out), starts,
+           write(data_, qkv)}},
+         {"qkv", "out", "lse", "d_out", "starts", "d_qkv"}});
   }
 
   void add_latent_attention() {
@@ -500,6 +524,24 @@ class DeclaredForms {
           attributes,
           {read(data_, qkv.shape), write(data_, q), write(data_, kv), write(data_, k_rope)}},
          {"d_qkv", "d_q", "d_kv", "d_k_rope"}});
+    const std::vector<Attribute> of_documents =
+        to_attributes(MlaAttributes{.heads = 2,
+                                    .plain = 3,
+                                    .rotated = 4,
+                                    .value = 5,
+                                    .head_size = 11,
+                                    .sequence = kSequence,
+                                    .documents = {.documents = true}});
+    const OperandSpec starts = read(DType::kI32, {kRows});
+    add({{"mla_qkv",
+          of_documents,
+          {read(data_, q), read(data_, kv), read(data_, k_rope), starts, qkv}},
+         {"q", "kv", "k_rope", "starts", "qkv"}});
+    add({{"mla_qkv_backward",
+          of_documents,
+          {read(data_, qkv.shape), starts, write(data_, q), write(data_, kv),
+           write(data_, k_rope)}},
+         {"d_qkv", "starts", "d_q", "d_kv", "d_k_rope"}});
     const std::vector<Attribute> columns =
         to_attributes(ColumnsAttributes{.runs = 3, .width = 5, .begin = 1, .size = 2});
     add({{"take_columns", columns, {read(data_, {kRows, 15}), write(data_, {kRows, 6})}},
@@ -573,6 +615,20 @@ class DeclaredForms {
                 .step = step, .accumulate_q = accumulate, .accumulate_kv = !accumulate}),
             {qkv, kv, out, lse, out, grad(accumulate, out.shape), grad(!accumulate, kv.shape)}},
            {"qkv", "kv", "out", "lse", "d_out", "d_q", "d_kv"}});
+      AttentionStepAttributes of_documents = step;
+      of_documents.documents.documents = true;
+      of_documents.key_positions = {.first_begin = 2, .second_begin = 20, .split = 4};
+      const OperandSpec starts = read(DType::kI32, {kRows});
+      add({{"attention_step",
+            to_attributes(of_documents),
+            {qkv, kv, starts, grad(accumulate, out.shape), grad(accumulate, lse.shape)}},
+           {"qkv", "kv", "starts", "sum", "lse"}});
+      add({{"attention_step_backward",
+            to_attributes(AttentionStepBackwardAttributes{
+                .step = of_documents, .accumulate_q = accumulate, .accumulate_kv = !accumulate}),
+            {qkv, kv, out, lse, out, starts, grad(accumulate, out.shape),
+             grad(!accumulate, kv.shape)}},
+           {"qkv", "kv", "out", "lse", "d_out", "starts", "d_q", "d_kv"}});
     }
     add({{"attention_finish",
           to_attributes(AttentionFinishAttributes{.ranks = 3, .index = 2}),
@@ -650,7 +706,19 @@ class DeclaredForms {
           {tokens, table, read(data_, {kSequence + 3, kWidth}), out}},
          {"tokens", "table", "positions", "out"},
          {{1, 0}, {2, 0}}});
+    add({{"embedding",
+          to_attributes(EmbeddingAttributes{
+              .sequence = kSequence, .has_positions = true, .documents = {.documents = true}}),
+          {tokens, table, read(data_, {kSequence + 3, kWidth}), tokens, out}},
+         {"tokens", "table", "positions", "starts", "out"},
+         {{1, 0}, {2, 0}}});
     for (const bool accumulate : {false, true}) {
+      add({{"position_embedding_wgrad",
+            to_attributes(PositionEmbeddingWgradAttributes{
+                .sequence = kSequence, .accumulate = accumulate, .documents = {.documents = true}}),
+            {d_out, tokens, grad(accumulate, {kSequence + 3, kWidth})}},
+           {"d_out", "starts", "d_positions"},
+           {{2, 0}}});
       add({{"embedding_wgrad",
             to_attributes(EmbeddingWgradAttributes{.accumulate = accumulate}),
             {tokens, d_out, grad(accumulate, {kVocabulary, kWidth})}},

@@ -31,6 +31,28 @@ TEST_P(ParityGrid, EqualsOneRank) {
   }
 }
 
+/// Documents that share sequences, over tensor, pipeline and context ranks: both methods of
+/// exchange, learned positions, latents, multi-token prediction, halves of microbatches.
+const std::vector<Layout> kDocumentLayouts = {
+    {kLlamaModel, "ranks=8 tensor=2 sequence_parallel=true pipeline=2"},
+    {kLlamaModel, "ranks=2 tensor=2 overlap.mode=manual overlap.pair_forward_backward=halves"},
+    {kLlamaModel, "ranks=3 context=3"},
+    {kLlamaModel, "ranks=4 context=2 tensor=2 context_method=all_gather sequence_parallel=true"},
+    {kGpt2Model, "ranks=4 context=2 tensor=2 memory.recompute=full"},
+    {kGpt2Model, "ranks=4 context=4 context_method=a2a train.sequence=16 train.microbatch=1"},
+    {kLlamaModel, "ranks=4 context=4 context_method=a2a+ring train.sequence=16"},
+    {kLatentsModel, "ranks=4 context=2 pipeline=2"},
+    {kMtpModel, "ranks=2 context=2 train.global_batch=4"},
+};
+
+INSTANTIATE_TEST_SUITE_P(Documents, ParityGrid, testing::ValuesIn([] {
+                           std::vector<Layout> list = kDocumentLayouts;
+                           for (Layout& layout : list) {
+                             layout.overrides += " data.document_mask=true";
+                           }
+                           return list;
+                         }()));
+
 class Bfloat16Grid : public testing::TestWithParam<Layout> {};
 
 // A rounding to bf16 is 2^-9 at most. Each logit is behind some forty of them, which layouts place

@@ -76,6 +76,27 @@ TEST(RunPlan, RefusesRatesOfBiasesThatAreNotThere) {
             "set model.router_bias = true");
 }
 
+TEST(RunPlan, RefusesDocumentMasksForModelsThatCarryAState) {
+  RunConfig config = pipeline_config();
+  config.data.document_mask = true;
+  config.data.document_length = 700;
+  const RunSpec run = resolve_run(config, 0);
+  EXPECT_EQ(run.documents, (AttentionDocuments{.documents = true, .document_length = 700}));
+  EXPECT_THAT(describe_layout(run),
+              HasSubstr("documents separate in each sequence; on GPUs by kernels of braid's own; "
+                        "predicted times are those of documents of 700 tokens\n"));
+  config.model.layers = {};
+  config.model.pattern = "mamba attention+mlp*5";
+  config.model.mamba_num_heads = 2;
+  config.model.mamba_head_dim = 8;
+  config.model.ssm_state_size = 4;
+  config.model.mamba_n_groups = 2;
+  EXPECT_EQ(message_of<ConfigError>([&] { resolve_run(config, 0); }),
+            "data.document_mask = true: layers with \"mamba\" carry a state from one document of a "
+            "sequence to the next; set data.document_mask = false, or use no \"mamba\" in "
+            "model.pattern");
+}
+
 TEST(RunPlan, FirstRankOfStagesIsFirstInAllOtherDimensions) {
   EXPECT_THAT(first_rank_of_stages(Mesh({.tensor = 2, .context = 3, .data = 5, .pipeline = 4})),
               ElementsAre(0, 30, 60, 90));

@@ -27,6 +27,7 @@ struct Case {
   int64_t q_lora_rank = 0;
   RopeScaling rope_scaling = {};
   LoraSpec lora = {};
+  bool documents = false;
 };
 
 bool has_attention(const LayerPattern& layers) {
@@ -69,11 +70,13 @@ class DoubleModel {
               .init_std = 0.3,
               .lora = which.lora},
         layout_(make_parameter_layout(model_parameters(spec_))),
-        microbatches_(microbatches) {
+        microbatches_(microbatches),
+        documents_(which.documents) {
     const TrainProgramOptions options{.microbatch = 2,
                                       .sequence = 5,
                                       .num_microbatches = microbatches,
                                       .dtype = DType::kF64,
+                                      .documents = {.documents = which.documents},
                                       .update_weights = false};
     std::vector<Program> programs;
     programs.push_back(build_train_program(spec_, layout_, Mesh(MeshSizes{}), 0, options));
@@ -117,6 +120,14 @@ class DoubleModel {
     labels[3] = -1;  // an ignored label
     executor_->write("tokens", 0, std::as_bytes(std::span(tokens)));
     executor_->write("labels", 0, std::as_bytes(std::span(labels)));
+    if (documents_) {
+      std::vector<int32_t> starts;
+      for (int64_t i = 0; i < 2 * microbatches_; ++i) {  // documents of 3 and 2, of 1 and 4 tokens
+        const auto ends = i % 2 == 0 ? std::array{0, 0, 0, 3, 3} : std::array{0, 1, 1, 1, 1};
+        starts.insert(starts.end(), ends.begin(), ends.end());
+      }
+      executor_->write("document_starts", 0, std::as_bytes(std::span(starts)));
+    }
     const double scale = 1.0 / (static_cast<double>(labels.size()) - 1);
     executor_->write("loss_scale", 0, std::as_bytes(std::span(&scale, 1)));
   }
@@ -135,6 +146,7 @@ class DoubleModel {
   ModelSpec spec_;
   ParameterLayout layout_;
   int64_t microbatches_;
+  bool documents_;
   std::unique_ptr<CpuExecutor> executor_;
 };
 
@@ -218,6 +230,17 @@ INSTANTIATE_TEST_SUITE_P(
              .kv_heads = 1,
              .name = "latents_and_attention",
              .layers = LayerPattern::parse("mla attention+mlp")},
+        Case{.style = kGpt2Style,
+             .tied = true,
+             .kv_heads = 2,
+             .name = "documents_gpt2",
+             .documents = true},
+        Case{.style = kLlamaStyle,
+             .tied = false,
+             .kv_heads = 1,
+             .name = "documents_latents_and_attention",
+             .layers = LayerPattern::parse("mla attention+mlp"),
+             .documents = true},
         Case{.style = kMamba2Style,
              .tied = true,
              .kv_heads = 0,

@@ -80,7 +80,8 @@ inline Outcome run(RunConfig config, int64_t steps, EngineOptions options = {},
   const NoisySequences source(config.train.sequence);
   BatchLoader loader(source, {.shape = {.num_ranks = config.parallel.data,
                                         .num_microbatches = num_microbatches(config),
-                                        .microbatch = microbatch_sequences(config)}});
+                                        .microbatch = microbatch_sequences(config)},
+                              .eod = config.data.document_mask ? std::optional(7) : std::nullopt});
   for (int64_t step = 0; step < start.steps_done; ++step) {
     loader.next();
   }

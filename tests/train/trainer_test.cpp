@@ -94,6 +94,26 @@ TEST_F(Trainer, ResumeIsBitwise) {
   EXPECT_EQ(metrics("whole").evaluations.size(), 4u);  // before the first step, after 5, 10 and 12
 }
 
+// Other numbers than without masks, of the training and of the evaluation, and a resume goes on bit
+// by bit.
+TEST_F(Trainer, SeparatesDocumentsAndResumesThemBitwise) {
+  const auto with_mask = [&](const char* name, bool mask) {
+    RunConfig c = config(name);
+    c.train.steps = 6;
+    c.parallel.context = 2;
+    c.data.document_mask = mask;
+    return c;
+  };
+  run(with_mask("plain", false));
+  run(with_mask("whole", true));
+  EXPECT_TRUE(run(with_mask("parts", true), 3).stopped_early);
+  run(with_mask("parts", true));
+  expect_same_files("parts", "whole", 6, 2);
+  EXPECT_EQ(records_of(metrics("parts")), records_of(metrics("whole")));
+  EXPECT_NE(metrics("whole").steps.back().grad_norm, metrics("plain").steps.back().grad_norm);
+  EXPECT_NE(metrics("whole").evaluations.back().loss, metrics("plain").evaluations.back().loss);
+}
+
 // The second token is about as hard to learn as the first; the held-out loss is that of the first.
 TEST_F(Trainer, LogsMultiTokenPredictionAndResumesItBitwise) {
   const auto with_mtp = [&](const char* name) {

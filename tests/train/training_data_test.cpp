@@ -194,6 +194,21 @@ TEST_F(TrainingDataTest, NamesAMissingFile) {
               HasSubstr("missing.txt\": there is no such text file"));
 }
 
+TEST_F(TrainingDataTest, DocumentMasksNeedEndsOfDocuments) {
+  config_.data.document_mask = true;
+  open();
+  config_.data.append_eod = false;
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { open(); }),
+      AllOf(HasSubstr("data.document_mask = true: none of the first 60 documents of '"),
+            HasSubstr("text.txt' ends with token 256"), HasSubstr("data.append_eod = true")));
+  write_dataset(folder_ / "ids", counting_sequences({50, 60, 70, 80, 90}));
+  config_.data.train = folder_ / "ids";
+  config_.data.tokenizer = "ids:400";
+  EXPECT_THAT(message_of<ConfigError>([&] { open(); }),
+              HasSubstr("data.document_mask = true: ids:400 has no token that ends a document"));
+}
+
 TEST_F(TrainingDataTest, NamesTheSplitOption) {
   config_.data.split = "80,twenty";
   EXPECT_THAT(message_of<ConfigError>([&] { open(); }), HasSubstr("data.split"));

@@ -45,6 +45,7 @@ struct BlockCost {
 struct BlockDefinition {
   std::string_view name;  ///< also its word in model.pattern: "attention"
   BlockRole role = BlockRole::kMixer;
+  bool carries_state = false;   ///< over all earlier tokens of a sequence, of any document
   bool takes_adapters = false;  ///< its matrices may have adapters (model/lora.h)
   /// Sizes that the block needs and that nothing derives. A run file or its preset must give them
   /// if a layer has the block.

@@ -104,6 +104,7 @@ std::optional<ExchangedAttention> attention_at(const Program& program, uint32_t 
   const OpSpec& attention = program.spec(program.tasks[it.attention]);
   const bool fits =
       program.tasks[it.attention].label.phase == Phase::kForward &&
+      !attributes_of<AttentionAttributes>(attention).documents.documents &&
       attributes_of<AttentionAttributes>(attention).sequence == attention.operands[0].shape[0] &&
       (!has_rope || leads_to(program, product, product + 1)) &&
       are_halves_of(operand(it.in, 0), operand(it.in + 2, 0),

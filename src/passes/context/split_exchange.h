@@ -20,8 +20,8 @@ struct SplitExchangeOptions {
 ///           attention[0] all_to_all_back[0]*  attention[1] all_to_all_back[1]*
 ///           split_heads_back[0] linear[0]  split_heads_back[1] linear[1]
 /// attention[0] is an `attention` of half a sequence. attention[1] is an `attention_step`, whose
-/// sums are rounded after it. Requires microbatches of one sequence. With a cost model, nothing is
-/// cut if halving the products costs more time than the calls that it hides.
+/// sums are rounded after it. Requires microbatches of one sequence that is one document. With a
+/// cost model, nothing is cut if halving the products costs more time than the calls that it hides.
 ///
 /// Counts cut attentions. May change rounding: a library may use a different kernel for a product
 /// or an attention with half the rows. Uses prices that are the same on all ranks. Place: after

@@ -18,7 +18,7 @@ namespace {
 using namespace flash;
 
 static_assert(kKeyBlock % kQueryBlock == 0,
-              "every query sees the first key of each block it meets");
+              "without documents, every query sees the first key of each block it meets");
 
 /// Sizes of the problem, and the positions of heads: a row of qkv holds the query heads, then the
 /// key heads, then the value heads.
@@ -29,6 +29,7 @@ struct Layout {
   int64_t head_size = 0;
   int64_t sequence = 0;
   double scale = 0;
+  bool documents = false;
 
   explicit Layout(const OpSpec& spec) {
     const auto attributes = attributes_of<AttentionAttributes>(spec);
@@ -38,6 +39,7 @@ struct Layout {
     head_size = attributes.head_size;
     sequence = attributes.sequence;
     scale = attributes.scale;
+    documents = attributes.documents.documents;
   }
 
   int64_t group() const { return heads / kv_heads; }
@@ -69,39 +71,57 @@ Head<T> out_head(const Layout& layout, T* out, int64_t batch, int64_t head) {
   return {out + batch * layout.sequence * width + head * layout.head_size, width};
 }
 
-/// A block of queries and a block of keys. A query sees the keys up to its own position.
+/// A block of queries and a block of keys. A query sees the keys up to its own position, with
+/// documents from the start of its own on.
 struct BlockPair : BlockSizes {
-  int64_t query = 0;  // first query
-  int64_t key = 0;    // first key; key <= query
+  int64_t query = 0;                // first query
+  int64_t key = 0;                  // first key; key <= query
+  const int32_t* starts = nullptr;  // [sequence], of documents; null: there is one
 
-  BlockPair(const Layout& layout, int64_t query_block, int64_t key_block)
-      : query(query_block * kQueryBlock), key(key_block * kKeyBlock) {
+  BlockPair(const Layout& layout, const int32_t* document_starts, int64_t query_block,
+            int64_t key_block)
+      : query(query_block * kQueryBlock), key(key_block * kKeyBlock), starts(document_starts) {
     queries = std::min(kQueryBlock, layout.sequence - query);
     keys = std::min(kKeyBlock, query + queries - key);
   }
-  /// The number of keys of the block that query number `row` of the block sees; at least 1.
-  int64_t visible(int64_t row) const { return std::min(keys, query + row + 1 - key); }
+  /// Query number `row` of the block sees the keys [first, end) of the block. With documents there
+  /// may be none.
+  int64_t end(int64_t row) const { return std::min(keys, query + row + 1 - key); }
+  int64_t first(int64_t row) const {
+    return starts == nullptr ? 0 : std::clamp<int64_t>(starts[query + row] - key, 0, end(row));
+  }
 };
+
+/// The first block of keys that a query of the block sees.
+int64_t first_key_block(const int32_t* starts, int64_t query_block) {
+  return starts == nullptr ? 0 : starts[query_block * kQueryBlock] / kKeyBlock;
+}
 
 // ---- forward
 
 /// Replaces scores by exp(score - max so far), hidden ones by 0, and updates max, total and sum of
 /// each query.
 template <class T>
-void update_softmax(const BlockPair& pair, int64_t head_size, const ForwardScratch<T>& scratch) {
+void update_softmax(const BlockPair& pair, bool is_first, int64_t head_size,
+                    const ForwardScratch<T>& scratch) {
   using W = Wide<T>;
   for (int64_t row = 0; row < pair.queries; ++row) {
     W* const scores = scratch.scores + row * kKeyBlock;
-    const int64_t visible = pair.visible(row);
-    const W block_max = max_of(scores, visible);
+    const int64_t first = pair.first(row);
+    const int64_t end = pair.end(row);
+    std::fill(scores, scores + first, W(0));
+    std::fill(scores + end, scores + pair.keys, W(0));
+    if (first == end) {
+      continue;
+    }
+    const W block_max = max_of(scores + first, end - first);
     const W old_max = scratch.max[row];
     const W max = block_max > old_max ? block_max : old_max;
-    const W block_total = exponentiate(scores, visible, max);
-    std::fill(scores + visible, scores + pair.keys, W(0));
-    const W factor = vector_math::exp(old_max - max);  // 0 in the first block
+    const W block_total = exponentiate(scores + first, end - first, max);
+    const W factor = vector_math::exp(old_max - max);  // 0 before the first key
     scratch.max[row] = max;
     scratch.total[row] = scratch.total[row] * factor + block_total;
-    if (pair.key > 0 && factor != W(1)) {
+    if (!is_first && factor != W(1)) {
       W* const sum = scratch.sum + row * head_size;
       for (int64_t i = 0; i < head_size; ++i) {
         sum[i] *= factor;
@@ -132,7 +152,8 @@ struct ForwardHead {
   Head<const T> k;
   Head<const T> v;
   Head<T> out;
-  Wide<T>* lse = nullptr;  // [sequence]
+  Wide<T>* lse = nullptr;           // [sequence]
+  const int32_t* starts = nullptr;  // [sequence], of documents; null: there is one
 };
 
 template <class T>
@@ -140,21 +161,29 @@ void attend_query_block(const Layout& layout, const ForwardHead<T>& head, int64_
                         const ForwardScratch<T>& scratch) {
   using W = Wide<T>;
   const int64_t head_size = layout.head_size;
-  const BlockPair first(layout, query_block, 0);
+  const int64_t first_block = first_key_block(head.starts, query_block);
+  const BlockPair first(layout, head.starts, query_block, first_block);
   const auto q = widen(head.q.from_row(first.query), first.queries, head_size, scratch.q);
   std::fill_n(scratch.max, first.queries, -std::numeric_limits<W>::infinity());
   std::fill_n(scratch.total, first.queries, W(0));
-  for (int64_t key = 0; key < first.query + first.queries; key += kKeyBlock) {
-    const BlockPair pair(layout, query_block, key / kKeyBlock);
+  for (int64_t key = first.key; key < first.query + first.queries; key += kKeyBlock) {
+    const BlockPair pair(layout, head.starts, query_block, key / kKeyBlock);
+    const bool is_first = key == first.key;
     const auto k = widen(head.k.from_row(key), pair.keys, head_size, scratch.k);
     const auto v = widen(head.v.from_row(key), pair.keys, head_size, scratch.v);
     multiply_scores<W>(pair, head_size, layout.scale, q, k, scratch.scores);
-    update_softmax(pair, head_size, scratch);
-    multiply_keys<W>(pair, head_size, 1.0, scratch.scores, v, key > 0 ? 1.0 : 0.0,
+    update_softmax(pair, is_first, head_size, scratch);
+    multiply_keys<W>(pair, head_size, 1.0, scratch.scores, v, is_first ? 0.0 : 1.0,
                      {scratch.sum, head_size});
   }
   finish_queries(first.queries, head_size, scratch, head.out.from_row(first.query),
                  head.lse + first.query);
+}
+
+/// Starts of documents of a sequence, in that operand; null without documents.
+const int32_t* starts_of(const Layout& layout, const KernelArgs& args, size_t operand,
+                         int64_t batch) {
+  return layout.documents ? args.data<const int32_t>(operand) + batch * layout.sequence : nullptr;
 }
 
 /// A work item is a head and a pair of query blocks: the first and the last, the second and the
@@ -172,8 +201,10 @@ void attend_item(const Layout& layout, const KernelArgs& args, int64_t item,
       .q = query_head(layout, qkv, batch, head),
       .k = key_head(layout, qkv, batch, head / layout.group()),
       .v = value_head(layout, qkv, batch, head / layout.group()),
-      .out = out_head(layout, args.data<T>(1), batch, head),
-      .lse = args.data<Wide<T>>(2) + (batch * layout.heads + head) * layout.sequence};
+      .out = out_head(layout, args.data<T>(layout.documents ? 2 : 1), batch, head),
+      .lse = args.data<Wide<T>>(layout.documents ? 3 : 2) +
+             (batch * layout.heads + head) * layout.sequence,
+      .starts = starts_of(layout, args, 1, batch)};
   attend_query_block(layout, views, low, scratch);
   if (blocks - 1 - low != low) {
     attend_query_block(layout, views, blocks - 1 - low, scratch);
@@ -232,8 +263,9 @@ struct BackwardHead {
   Head<const W> k = {};
   Head<const W> v = {};
   Head<const W> d_out = {};
-  const W* lse = nullptr;   // [sequence]
-  const W* mean = nullptr;  // [sequence]
+  const W* lse = nullptr;           // [sequence]
+  const W* mean = nullptr;          // [sequence]
+  const int32_t* starts = nullptr;  // [sequence], of documents; null: there is one
   Head<W> d_q = {};
   Head<W> d_k = {};
   Head<W> d_v = {};
@@ -250,25 +282,31 @@ void softmax_backward(const BlockPair& pair, const BackwardHead<W>& head, W* pro
     W* const d = d_scores + row * kKeyBlock;
     const W lse = head.lse[pair.query + row];
     const W mean = head.mean[pair.query + row];
-    const int64_t visible = pair.visible(row);
+    const int64_t first = pair.first(row);
+    const int64_t end = pair.end(row);
 #pragma omp simd
-    for (int64_t i = 0; i < visible; ++i) {
+    for (int64_t i = first; i < end; ++i) {
       p[i] = vector_math::exp(p[i] - lse);
       d[i] = p[i] * (d[i] - mean);
     }
-    std::fill(p + visible, p + pair.keys, W(0));
-    std::fill(d + visible, d + pair.keys, W(0));
+    for (W* const values : {p, d}) {
+      std::fill(values, values + first, W(0));
+      std::fill(values + end, values + pair.keys, W(0));
+    }
   }
 }
 
-/// The last query block comes first: it sees all keys of every key block, so it can overwrite d_k
-/// and d_v, to which the others add.
+/// Without documents, the last query block comes first: it sees all keys of every key block, so it
+/// can overwrite d_k and d_v, to which the others add. With documents all add.
 template <class W>
 void backward_pair(const Layout& layout, const BlockPair& pair, const BackwardHead<W>& head,
                    W* probabilities, W* d_scores) {
   const int64_t head_size = layout.head_size;
   const bool is_last = pair.query + pair.queries == layout.sequence;
-  const double kv_beta = is_last && head.is_first_of_group ? 0.0 : 1.0;
+  const bool overwrites = is_last && head.is_first_of_group && head.starts == nullptr;
+  const double kv_beta = overwrites ? 0.0 : 1.0;
+  const bool is_first =
+      pair.key == first_key_block(head.starts, pair.query / kQueryBlock) * kKeyBlock;
   const auto q = head.q.from_row(pair.query);
   const auto k = head.k.from_row(pair.key);
   const auto d_out = head.d_out.from_row(pair.query);
@@ -279,16 +317,22 @@ void backward_pair(const Layout& layout, const BlockPair& pair, const BackwardHe
                       head.d_v.from_row(pair.key));
   multiply_queries<W>(pair, head_size, layout.scale, d_scores, q, kv_beta,
                       head.d_k.from_row(pair.key));
-  multiply_keys<W>(pair, head_size, layout.scale, d_scores, k, pair.key > 0 ? 1.0 : 0.0,
+  multiply_keys<W>(pair, head_size, layout.scale, d_scores, k, is_first ? 0.0 : 1.0,
                    head.d_q.from_row(pair.query));
 }
 
 template <class W>
 void backward_head(const Layout& layout, const BackwardHead<W>& head, W* probabilities,
                    W* d_scores) {
+  if (head.starts != nullptr && head.is_first_of_group) {
+    fill_zeros(head.d_k, layout.sequence, layout.head_size);
+    fill_zeros(head.d_v, layout.sequence, layout.head_size);
+  }
   for (int64_t block = layout.query_blocks() - 1; block >= 0; --block) {
-    for (int64_t key_block = 0; key_block * kKeyBlock <= block * kQueryBlock; ++key_block) {
-      backward_pair(layout, BlockPair(layout, block, key_block), head, probabilities, d_scores);
+    for (int64_t key_block = first_key_block(head.starts, block);
+         key_block * kKeyBlock <= block * kQueryBlock; ++key_block) {
+      backward_pair(layout, BlockPair(layout, head.starts, block, key_block), head, probabilities,
+                    d_scores);
     }
   }
 }
@@ -304,13 +348,14 @@ void backward_item(const Layout& layout, const KernelArgs& args, int64_t item,
   const int64_t kv_head = item % layout.kv_heads;
   const int64_t batch = item / layout.kv_heads;
   const T* const qkv = args.data<const T>(0);
-  T* const d_qkv = args.data<T>(4);
+  T* const d_qkv = args.data<T>(layout.documents ? 5 : 4);
   const Head<T> d_k = key_head(layout, d_qkv, batch, kv_head);
   const Head<T> d_v = value_head(layout, d_qkv, batch, kv_head);
   BackwardHead<W> views{
       .k = widen(key_head(layout, qkv, batch, kv_head), rows, head_size, scratch.k),
       .v = widen(value_head(layout, qkv, batch, kv_head), rows, head_size, scratch.v),
       .mean = scratch.mean,
+      .starts = starts_of(layout, args, 4, batch),
       .d_k = sum_of(d_k, head_size, scratch.d_k),
       .d_v = sum_of(d_v, head_size, scratch.d_v)};
   for (int64_t member = 0; member < layout.group(); ++member) {

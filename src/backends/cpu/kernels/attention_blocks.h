@@ -71,6 +71,13 @@ void narrow(Head<Wide<T>> sum, int64_t rows, int64_t head_size, Head<T> head) {
   }
 }
 
+template <class W>
+void fill_zeros(Head<W> head, int64_t rows, int64_t head_size) {
+  for (int64_t row = 0; row < rows; ++row) {
+    std::fill_n(head.row(row), head_size, W(0));
+  }
+}
+
 /// Sizes of a block of scores: at most kQueryBlock by kKeyBlock.
 struct BlockSizes {
   int64_t queries = 0;

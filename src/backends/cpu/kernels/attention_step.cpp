@@ -29,6 +29,16 @@ struct StepLayout : AttentionStepAttributes {
   int64_t out_width() const { return heads * head_size; }
   int64_t kv_width() const { return 2 * kv_heads * head_size; }
   int64_t query_blocks() const { return blocks_of(queries, kQueryBlock); }
+  /// Starts of documents of the range of queries of a sequence, in that operand; null without
+  /// documents.
+  const int32_t* starts(const KernelArgs& args, size_t operand, int64_t batch) const {
+    return documents.documents ? args.data<const int32_t>(operand) + batch * sequence + query_begin
+                               : nullptr;
+  }
+  /// The number of keys of the range that lie before a position.
+  int64_t keys_before(int64_t position) const {
+    return std::max<int64_t>(key_positions.before(position, kv_sequence) - key_begin, 0);
+  }
 
   /// Head `head` of a sequence's queries; each row has `width` elements and begins with them.
   template <class T>
@@ -44,21 +54,35 @@ struct StepLayout : AttentionStepAttributes {
 
 /// A block of queries and a block of keys; both are counted from the beginning of the ranges.
 struct StepPair : BlockSizes {
+  const StepLayout& step;
+  const int32_t* starts;  // of the range of queries; null: without documents
   int64_t query = 0;
   int64_t key = 0;
   int64_t last_visible = 0;  // the last key that the block's first query sees
 
-  StepPair(const StepLayout& layout, int64_t query_block, int64_t key_block)
-      : query(query_block * kQueryBlock), key(key_block * kKeyBlock) {
+  StepPair(const StepLayout& layout, const int32_t* document_starts, int64_t query_block,
+           int64_t key_block)
+      : step(layout),
+        starts(document_starts),
+        query(query_block * kQueryBlock),
+        key(key_block * kKeyBlock) {
     queries = std::min(kQueryBlock, layout.queries - query);
     keys = std::min(kKeyBlock, layout.keys - key);
     last_visible = layout.causal ? query + layout.keys - layout.queries : layout.keys;
   }
   /// No query sees any of these keys.
-  bool is_hidden() const { return key > last_visible + queries - 1; }
-  /// The number of keys of the block that query number `row` of the block sees; may be 0.
-  int64_t visible(int64_t row) const {
+  bool is_hidden() const {
+    return key > last_visible + queries - 1 ||
+           (starts != nullptr && key + keys <= step.keys_before(starts[query]));
+  }
+  /// Query number `row` of the block sees the keys [first, end) of the block; may be none.
+  int64_t end(int64_t row) const {
     return std::clamp<int64_t>(last_visible + row + 1 - key, 0, keys);
+  }
+  int64_t first(int64_t row) const {
+    return starts == nullptr
+               ? 0
+               : std::clamp<int64_t>(step.keys_before(starts[query + row]) - key, 0, end(row));
   }
 };
 
@@ -71,16 +95,19 @@ void update_softmax(const StepPair& pair, int64_t head_size, const ForwardScratc
   using W = Wide<T>;
   for (int64_t row = 0; row < pair.queries; ++row) {
     W* const scores = scratch.scores + row * kKeyBlock;
-    const int64_t visible = pair.visible(row);
-    std::fill(scores + visible, scores + pair.keys, W(0));
-    if (visible == 0) {
+    const int64_t first = pair.first(row);
+    const int64_t end = pair.end(row);
+    std::fill(scores, scores + first, W(0));
+    std::fill(scores + end, scores + pair.keys, W(0));
+    if (first == end) {
       continue;
     }
     const W old_max = scratch.max[row];
-    const W max = std::max(max_of(scores, visible), old_max);
+    const W max = std::max(max_of(scores + first, end - first), old_max);
     const W factor = std::exp(old_max - max);  // 0 before the first key
     scratch.max[row] = max;
-    scratch.total[row] = scratch.total[row] * factor + exponentiate(scores, visible, max);
+    scratch.total[row] =
+        scratch.total[row] * factor + exponentiate(scores + first, end - first, max);
     for (int64_t i = 0; i < head_size; ++i) {
       scratch.sum[row * head_size + i] *= factor;
     }
@@ -93,6 +120,13 @@ void merge_queries(int64_t queries, const StepLayout& layout, const ForwardScrat
                    Head<Wide<T>> out, Wide<T>* lse) {
   using W = Wide<T>;
   for (int64_t row = 0; row < queries; ++row) {
+    if (scratch.total[row] == W(0)) {  // no key of the query's document
+      if (!layout.accumulate) {
+        std::fill_n(out.row(row), layout.head_size, W(0));
+        lse[row] = -std::numeric_limits<W>::infinity();
+      }
+      continue;
+    }
     const W found = scratch.max[row] + std::log(scratch.total[row]);
     const W before = layout.accumulate ? lse[row] : -std::numeric_limits<W>::infinity();
     const W larger = std::max(found, before);
@@ -120,7 +154,9 @@ void attend_query_block(const StepLayout& layout, const KernelArgs& args, int64_
   const T* const kv = args.data<const T>(1);
   const auto all_k = layout.kv_head(kv, batch, head / layout.group());
   const auto all_v = layout.kv_head(kv, batch, layout.kv_heads + head / layout.group());
-  const StepPair first(layout, block, 0);
+  const int32_t* const starts = layout.starts(args, 2, batch);
+  const size_t first_result = starts != nullptr ? 3 : 2;
+  const StepPair first(layout, starts, block, 0);
   const auto q = widen(
       layout.query_head(args.data<const T>(0), layout.out_width() + layout.kv_width(), batch, head)
           .from_row(first.query),
@@ -129,9 +165,9 @@ void attend_query_block(const StepLayout& layout, const KernelArgs& args, int64_
   std::fill_n(scratch.total, first.queries, W(0));
   std::fill_n(scratch.sum, first.queries * head_size, W(0));
   for (int64_t key_block = 0; key_block < blocks_of(layout.keys, kKeyBlock); ++key_block) {
-    const StepPair pair(layout, block, key_block);
+    const StepPair pair(layout, starts, block, key_block);
     if (pair.is_hidden()) {
-      break;
+      continue;
     }
     const auto k = widen(all_k.from_row(pair.key), pair.keys, head_size, scratch.k);
     const auto v = widen(all_v.from_row(pair.key), pair.keys, head_size, scratch.v);
@@ -139,11 +175,11 @@ void attend_query_block(const StepLayout& layout, const KernelArgs& args, int64_
     update_softmax(pair, head_size, scratch);
     multiply_keys<W>(pair, head_size, 1.0, scratch.scores, v, 1.0, {scratch.sum, head_size});
   }
-  merge_queries(
-      first.queries, layout, scratch,
-      layout.query_head(args.data<W>(2), layout.out_width(), batch, head).from_row(first.query),
-      args.data<W>(3) + (batch * layout.heads + head) * layout.sequence + layout.query_begin +
-          first.query);
+  merge_queries(first.queries, layout, scratch,
+                layout.query_head(args.data<W>(first_result), layout.out_width(), batch, head)
+                    .from_row(first.query),
+                args.data<W>(first_result + 1) + (batch * layout.heads + head) * layout.sequence +
+                    layout.query_begin + first.query);
 }
 
 /// Sets sum to 0 and lse to -infinity for the queries of sequence `batch` outside the range.
@@ -166,8 +202,9 @@ template <class T>
 void step(const StepLayout& layout, const KernelArgs& args) {
   using W = Wide<T>;
   const size_t bytes = ForwardScratch<T>(layout.head_size, nullptr).bytes;
+  const size_t sum = layout.documents.documents ? 3 : 2;
   for (int64_t batch = 0; batch < (layout.accumulate ? 0 : layout.batches); ++batch) {
-    clear_other_queries(layout, batch, args.data<W>(2), args.data<W>(3));
+    clear_other_queries(layout, batch, args.data<W>(sum), args.data<W>(sum + 1));
   }
   run_pieces(args.workers, layout.batches * layout.heads * layout.query_blocks(), 1,
              [&](int worker, int64_t begin, int64_t end) {
@@ -233,14 +270,17 @@ void softmax_backward(const StepPair& pair, const StepBackwardHead<W>& head, W* 
     W* const d = d_scores + row * kKeyBlock;
     const W lse = head.lse[pair.query + row];
     const W mean = head.mean[pair.query + row];
-    const int64_t visible = pair.visible(row);
+    const int64_t first = pair.first(row);
+    const int64_t end = pair.end(row);
 #pragma omp simd
-    for (int64_t i = 0; i < visible; ++i) {
+    for (int64_t i = first; i < end; ++i) {
       p[i] = vector_math::exp(p[i] - lse);
       d[i] = p[i] * (d[i] - mean);
     }
-    std::fill(p + visible, p + pair.keys, W(0));
-    std::fill(d + visible, d + pair.keys, W(0));
+    for (W* const values : {p, d}) {
+      std::fill(values, values + first, W(0));
+      std::fill(values + end, values + pair.keys, W(0));
+    }
   }
 }
 
@@ -259,13 +299,6 @@ void backward_pair(const StepLayout& layout, const StepPair& pair, const StepBac
   multiply_keys<W>(pair, head_size, layout.scale, d_scores, k, 1.0, head.d_q.from_row(pair.query));
 }
 
-template <class W>
-void clear_head(Head<W> head, int64_t rows, int64_t head_size) {
-  for (int64_t row = 0; row < rows; ++row) {
-    std::fill_n(head.row(row), head_size, W(0));
-  }
-}
-
 /// Sets the parts of d_q and d_kv to 0 to which the item does not add: its heads, in all rows of
 /// the sequence.
 template <class W>
@@ -274,11 +307,11 @@ void clear_gradients(const StepLayout& layout, const AttentionStepBackwardAttrib
   const int64_t head_size = layout.head_size;
   for (int64_t i = 0; i < (attributes.accumulate_q ? 0 : layout.group()); ++i) {
     const Head<W> head{d_q + (kv_head * layout.group() + i) * head_size, layout.out_width()};
-    clear_head(head.from_row(batch * layout.sequence), layout.sequence, head_size);
+    fill_zeros(head.from_row(batch * layout.sequence), layout.sequence, head_size);
   }
   for (int64_t i = 0; i < (attributes.accumulate_kv ? 0 : 2); ++i) {
     const Head<W> head{d_kv + (i * layout.kv_heads + kv_head) * head_size, layout.kv_width()};
-    clear_head(head.from_row(batch * layout.kv_sequence), layout.kv_sequence, head_size);
+    fill_zeros(head.from_row(batch * layout.kv_sequence), layout.kv_sequence, head_size);
   }
 }
 
@@ -293,8 +326,9 @@ void backward_item(const StepLayout& layout, const AttentionStepBackwardAttribut
   const int64_t batch = item / layout.kv_heads;
   const int64_t qkv_width = layout.out_width() + layout.kv_width();
   const T* const kv = args.data<const T>(1);
-  W* const d_q = args.data<W>(5);
-  W* const d_kv = args.data<W>(6);
+  const int32_t* const starts = layout.starts(args, 5, batch);
+  W* const d_q = args.data<W>(starts != nullptr ? 6 : 5);
+  W* const d_kv = args.data<W>(starts != nullptr ? 7 : 6);
   clear_gradients(layout, attributes, batch, kv_head, d_q, d_kv);
   StepBackwardHead<W> views{
       .k = widen(layout.kv_head(kv, batch, kv_head), layout.keys, head_size, scratch.k),
@@ -316,7 +350,7 @@ void backward_item(const StepLayout& layout, const AttentionStepBackwardAttribut
     views.d_q = layout.query_head(d_q, layout.out_width(), batch, head);
     for (int64_t block = 0; block < layout.query_blocks(); ++block) {
       for (int64_t key_block = 0; key_block < blocks_of(layout.keys, kKeyBlock); ++key_block) {
-        const StepPair pair(layout, block, key_block);
+        const StepPair pair(layout, starts, block, key_block);
         if (!pair.is_hidden()) {
           backward_pair(layout, pair, views, scratch.probabilities, scratch.d_scores);
         }

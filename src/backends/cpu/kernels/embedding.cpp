@@ -55,19 +55,24 @@ CpuKernel embedding_kernel(const OpSpec& spec) {
                              spec.operands[1].shape[0]);
   const int64_t width = spec.operands[1].shape[1];
   const bool adds_positions = attributes.has_positions && attributes.adds_positions;
+  const bool documents = attributes.documents.documents;
+  const size_t out_operand = spec.operands.size() - 1;
   return {.run = [=](const KernelArgs& args) {
     const auto* const tokens = args.data<const int32_t>(0);
     const T* const table = args.data<const T>(1);
     const T* const positions = adds_positions ? args.data<const T>(2) : nullptr;
-    T* const out = args.data<T>(attributes.has_positions ? 3 : 2);
+    const auto* const starts = documents ? args.data<const int32_t>(3) : nullptr;
+    const auto position_of = [&](int64_t n) {
+      const int64_t position = attributes.at.of(n % attributes.sequence);
+      return documents ? position - starts[n] : position;
+    };
+    T* const out = args.data<T>(out_operand);
     run_pieces(args.workers, rows, row_grain(width), [&](int, int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) {
         const int64_t row = row_of_token(table_rows, tokens, n);
         write_row(row == kElsewhere ? nullptr : table + row * width,
-                  positions == nullptr
-                      ? nullptr
-                      : positions + attributes.at.of(n % attributes.sequence) * width,
-                  width, out + n * width);
+                  positions == nullptr ? nullptr : positions + position_of(n) * width, width,
+                  out + n * width);
       }
     });
   }};
@@ -98,6 +103,32 @@ CpuKernel embedding_wgrad_kernel(const OpSpec& spec) {
         const int64_t row = row_of_token(table_rows, tokens, n);
         if (row != kElsewhere) {
           accumulate_row(d_out + n * width + begin, end - begin, d_table + row * width + begin);
+        }
+      }
+    });
+  }};
+}
+
+/// With documents: each worker adds the rows at its positions, in their order.
+template <class T>
+CpuKernel document_position_wgrad_kernel(const OpSpec& spec) {
+  using W = Wide<T>;
+  const auto attributes = attributes_of<PositionEmbeddingWgradAttributes>(spec);
+  const int64_t rows = spec.operands[0].shape[0];
+  const int64_t num_positions = spec.operands[2].shape[0];
+  const int64_t width = spec.operands[2].shape[1];
+  return {.run = [=](const KernelArgs& args) {
+    const T* const d_out = args.data<const T>(0);
+    const auto* const starts = args.data<const int32_t>(1);
+    W* const d_positions = args.data<W>(2);
+    run_pieces(args.workers, num_positions, row_grain(width), [&](int, int64_t begin, int64_t end) {
+      if (!attributes.accumulate) {
+        std::fill(d_positions + begin * width, d_positions + end * width, W(0));
+      }
+      for (int64_t n = 0; n < rows; ++n) {
+        const int64_t position = attributes.at.of(n % attributes.sequence) - starts[n];
+        if (begin <= position && position < end) {
+          accumulate_row(d_out + n * width, width, d_positions + position * width);
         }
       }
     });
@@ -151,8 +182,11 @@ CpuKernel make_embedding_wgrad(const OpSpec& spec, int /*num_workers*/) {
 }
 
 CpuKernel make_position_embedding_wgrad(const OpSpec& spec, int /*num_workers*/) {
-  return dispatch_dtype(spec, 0,
-                        [&]<class T>() { return position_embedding_wgrad_kernel<T>(spec); });
+  return dispatch_dtype(spec, 0, [&]<class T>() {
+    return attributes_of<PositionEmbeddingWgradAttributes>(spec).documents.documents
+               ? document_position_wgrad_kernel<T>(spec)
+               : position_embedding_wgrad_kernel<T>(spec);
+  });
 }
 
 }  // namespace braid

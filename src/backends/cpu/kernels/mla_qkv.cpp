@@ -113,12 +113,14 @@ std::shared_ptr<const RopeTable<W>> table_of(const MlaAttributes& a, bool invers
                                                          .theta = a.theta,
                                                          .inverse = inverse,
                                                          .positions = a.positions,
-                                                         .scaling = a.scaling});
+                                                         .scaling = a.scaling},
+                                              a.documents.documents);
 }
 
 template <class W>
-RowAngles<W> angles_at(const RopeTable<W>& table, const MlaAttributes& a, int64_t row) {
-  const int64_t at = row % a.sequence * (a.rotated / 2);
+RowAngles<W> angles_at(const RopeTable<W>& table, const MlaAttributes& a, const int32_t* starts,
+                       int64_t row) {
+  const int64_t at = angle_row(a.positions, row % a.sequence, starts, row) * (a.rotated / 2);
   return {table.cosine.data() + at, table.sine.data() + at};
 }
 
@@ -126,15 +128,17 @@ RowAngles<W> angles_at(const RopeTable<W>& table, const MlaAttributes& a, int64_
 
 CpuKernel make_mla_qkv(const OpSpec& spec, int /*num_workers*/) {
   const auto a = attributes_of<MlaAttributes>(spec);
-  const Shape shape = spec.operands[3].shape;
+  const Shape shape = spec.operands.back().shape;
   return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
     return {.run = [a, shape, table = table_of<Wide<T>>(a, false)](const KernelArgs& args) {
       const Parts<const T> parts{args.data<const T>(0), args.data<const T>(1),
                                  args.data<const T>(2)};
-      T* const qkv = args.data<T>(3);
+      const auto* const starts = a.documents.documents ? args.data<const int32_t>(3) : nullptr;
+      T* const qkv = args.data<T>(starts != nullptr ? 4 : 3);
       run_pieces(args.workers, shape[0], row_grain(shape[1]), [&](int, int64_t row, int64_t end) {
         for (; row < end; ++row) {
-          assemble_row(a, parts_at(a, parts, row), angles_at(*table, a, row), qkv + row * shape[1]);
+          assemble_row(a, parts_at(a, parts, row), angles_at(*table, a, starts, row),
+                       qkv + row * shape[1]);
         }
       });
     }};
@@ -147,10 +151,12 @@ CpuKernel make_mla_qkv_backward(const OpSpec& spec, int /*num_workers*/) {
   return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
     return {.run = [a, shape, table = table_of<Wide<T>>(a, true)](const KernelArgs& args) {
       const T* const d_qkv = args.data<const T>(0);
-      const Parts<T> parts{args.data<T>(1), args.data<T>(2), args.data<T>(3)};
+      const auto* const starts = a.documents.documents ? args.data<const int32_t>(1) : nullptr;
+      const size_t first = starts != nullptr ? 2 : 1;
+      const Parts<T> parts{args.data<T>(first), args.data<T>(first + 1), args.data<T>(first + 2)};
       run_pieces(args.workers, shape[0], row_grain(shape[1]), [&](int, int64_t row, int64_t end) {
         for (; row < end; ++row) {
-          take_row_apart(a, d_qkv + row * shape[1], angles_at(*table, a, row),
+          take_row_apart(a, d_qkv + row * shape[1], angles_at(*table, a, starts, row),
                          parts_at(a, parts, row));
         }
       });

@@ -24,13 +24,14 @@ void rotate(const T* in, const Wide<T>* cosine, const Wide<T>* sine, int64_t pai
 
 template <class T>
 void rope_rows(const RopeAttributes& attributes, const RopeTable<Wide<T>>& table, int64_t begin,
-               int64_t end, const T* in, T* out) {
+               int64_t end, const T* in, const int32_t* starts, T* out) {
   const int64_t head_size = attributes.head_size;
   const int64_t pairs = head_size / 2;
   const int64_t rotated = attributes.heads + attributes.kv_heads;
   const int64_t width = (rotated + attributes.kv_heads) * head_size;
   for (int64_t row = begin; row < end; ++row) {
-    const int64_t angles = row % attributes.sequence * pairs;
+    const int64_t angles =
+        angle_row(attributes.positions, row % attributes.sequence, starts, row) * pairs;
     const T* const from = in + row * width;
     T* const to = out + row * width;
     for (int64_t head = 0; head < rotated; ++head) {
@@ -47,16 +48,20 @@ CpuKernel make_rope(const OpSpec& spec, int) {
   const auto attributes = attributes_of<RopeAttributes>(spec);
   const Shape shape = spec.operands[0].shape;
   return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
+    const bool documents = attributes.documents.documents;
     const auto table =
         std::make_shared<const RopeTable<Wide<T>>>(RopeAngles{.rotated = attributes.head_size,
                                                               .sequence = attributes.sequence,
                                                               .theta = attributes.theta,
                                                               .inverse = attributes.inverse,
                                                               .positions = attributes.positions,
-                                                              .scaling = attributes.scaling});
-    return {.run = [attributes, shape, table](const KernelArgs& args) {
+                                                              .scaling = attributes.scaling},
+                                                   documents);
+    return {.run = [attributes, shape, table, documents](const KernelArgs& args) {
+      const auto* const starts = documents ? args.data<const int32_t>(1) : nullptr;
+      T* const out = args.data<T>(documents ? 2 : 1);
       run_pieces(args.workers, shape[0], row_grain(shape[1]), [&](int, int64_t begin, int64_t end) {
-        rope_rows(attributes, *table, begin, end, args.data<const T>(0), args.data<T>(1));
+        rope_rows(attributes, *table, begin, end, args.data<const T>(0), starts, out);
       });
     }};
   });

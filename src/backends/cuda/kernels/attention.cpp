@@ -1,6 +1,7 @@
 #include "backends/cuda/kernels/attention.h"
 
 #include "backends/cuda/kernels/attention_backward_sm90.h"
+#include "backends/cuda/kernels/attention_documents.h"
 #include "backends/cuda/kernels/attention_graph.h"
 #include "backends/cuda/kernels/attention_sm90.h"
 #include "backends/cuda/kernels/factories.h"
@@ -36,6 +37,51 @@ int64_t values_at(const AttentionSizes& sizes) {
   return keys_at(sizes) + sizes.kv_width() / 2 * kElemBytes;
 }
 
+/// The rows of a whole sequence are its keys, too.
+DocumentRows document_rows(const AttentionSizes& sizes, const CudaKernelArgs& args,
+                           size_t operand) {
+  return {.starts = args.data<const int32_t>(operand),
+          .sequence = sizes.queries,
+          .key_positions = {},
+          .kv_sequence = sizes.keys};
+}
+
+CudaKernel attention_of_documents(const AttentionProblem& problem) {
+  prepare_document_attention(problem.sizes);
+  return {.launch = [problem](const CudaKernelArgs& args) {
+    std::byte* const qkv = args.operands[0];
+    launch_document_attention(problem, document_rows(problem.sizes, args, 1),
+                              {.q = qkv,
+                               .k = qkv + keys_at(problem.sizes),
+                               .v = qkv + values_at(problem.sizes),
+                               .out = args.operands[2],
+                               .lse = args.operands[3]},
+                              DocumentResult::kRounded, args.stream);
+  }};
+}
+
+CudaKernel attention_backward_of_documents(const AttentionProblem& problem) {
+  prepare_document_attention(problem.sizes);
+  return {.launch =
+              [problem](const CudaKernelArgs& args) {
+                std::byte* const qkv = args.operands[0];
+                std::byte* const d_qkv = args.operands[5];
+                launch_document_attention_backward(problem, document_rows(problem.sizes, args, 4),
+                                                   {.q = qkv,
+                                                    .k = qkv + keys_at(problem.sizes),
+                                                    .v = qkv + values_at(problem.sizes),
+                                                    .out = args.operands[1],
+                                                    .lse = args.operands[2],
+                                                    .d_out = args.operands[3],
+                                                    .d_q = d_qkv,
+                                                    .d_k = d_qkv + keys_at(problem.sizes),
+                                                    .d_v = d_qkv + values_at(problem.sizes)},
+                                                   DocumentResult::kRounded, args.scratch,
+                                                   args.stream);
+              },
+          .scratch_bytes = static_cast<size_t>(document_backward_scratch_bytes(problem.sizes))};
+}
+
 }  // namespace
 
 CudaKernel make_cuda_attention(const OpSpec& spec, CudaContext& context) {
@@ -45,6 +91,9 @@ CudaKernel make_cuda_attention(const OpSpec& spec, CudaContext& context) {
 CudaKernel make_cuda_attention(const OpSpec& spec, CudaContext& context, AttentionMethod method) {
   const AttentionProblem problem = problem_of(spec);
   check_attention(problem.sizes, spec);
+  if (problem.sizes.documents) {
+    return attention_of_documents(problem);
+  }
   if (method == AttentionMethod::kSm90) {
     return make_attention_sm90(spec, context);
   }
@@ -70,6 +119,9 @@ CudaKernel make_cuda_attention_backward(const OpSpec& spec, CudaContext& context
                                         const AttentionBackwardOptions& options) {
   const AttentionProblem problem = problem_of(spec);
   check_attention_backward(problem.sizes, spec);
+  if (problem.sizes.documents) {
+    return attention_backward_of_documents(problem);
+  }
   if (options.method.value_or(attention_backward_method(problem.sizes)) == AttentionMethod::kSm90) {
     return make_attention_backward_sm90(spec, context);
   }

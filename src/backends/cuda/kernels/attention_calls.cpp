@@ -72,6 +72,7 @@ AttentionSizes::AttentionSizes(const OpSpec& spec) {
     head_size = attributes.head_size;
     queries = num_queries;
     keys = num_keys;
+    documents = attributes.documents.documents;
   };
   if (is_step(spec)) {
     const AttentionStepAttributes step = step_of(spec);
@@ -108,6 +109,9 @@ namespace {
 constexpr int64_t kLongSequence = 2048;
 
 AttentionMethod method_of(const AttentionSizes& sizes, bool sm90_is_faster) {
+  if (sizes.documents) {
+    return AttentionMethod::kDocuments;
+  }
   return sm90_is_faster && has_attention_sm90(sizes) ? AttentionMethod::kSm90
                                                      : AttentionMethod::kCudnn;
 }
@@ -126,6 +130,10 @@ AttentionMethod attention_method(const AttentionSizes& sizes) {
 AttentionMethod attention_backward_method(const AttentionSizes& sizes) {
   return method_of(sizes,
                    sizes.group() == 1 || sizes.head_size == 64 || sizes.queries > kLongSequence);
+}
+
+int64_t document_backward_scratch_bytes(const AttentionSizes& sizes) {
+  return sizes.batches * sizes.heads * sizes.queries * kFloat;
 }
 
 Sm90Scratch::Sm90Scratch(const AttentionSizes& sizes) {
@@ -159,6 +167,9 @@ AttentionStepParts::AttentionStepParts(const AttentionSizes& sizes, bool is_back
 
 int64_t max_attention_scratch_bytes(const OpSpec& spec, const AttentionBackwardOptions& options) {
   const AttentionSizes sizes(spec);
+  if (sizes.documents) {
+    return is_forward(spec) ? 0 : document_backward_scratch_bytes(sizes);
+  }
   if (spec.op == kAttentionOp.name && attention_method(sizes) == AttentionMethod::kSm90) {
     return 0;
   }

@@ -9,10 +9,12 @@
 /// so that memory can be counted without a device.
 namespace braid {
 
-/// The implementation of attention or its backward; a step of attention always uses cuDNN.
+/// The implementation of attention or its backward. A step of attention uses cuDNN, and attention
+/// inside documents, also of a step, always kDocuments.
 enum class AttentionMethod {
   kCudnn,
-  kSm90,  ///< attention_sm90.h, attention_backward_sm90.h
+  kSm90,       ///< attention_sm90.h, attention_backward_sm90.h
+  kDocuments,  ///< attention_documents.h
 };
 
 /// Options of the backward of attention; the defaults are those of `make_cuda_kernel`.
@@ -36,6 +38,7 @@ struct AttentionSizes {
   int64_t head_size = 0;
   int64_t queries = 0;
   int64_t keys = 0;
+  bool documents = false;  ///< separates documents
 
   explicit AttentionSizes(const OpSpec& spec);
   int64_t group() const { return heads / kv_heads; }
@@ -81,6 +84,9 @@ struct Sm90Scratch {
   explicit Sm90Scratch(const AttentionSizes& sizes);
 };
 
+/// Scratch of the backward of attention_documents.h: f32 [batches, heads, queries].
+int64_t document_backward_scratch_bytes(const AttentionSizes& sizes);
+
 /// Offsets, in the scratch of an attention_step or of its backward, of the arrays that cuDNN reads
 /// and writes in addition to the operands; in bytes, multiples of 256.
 struct AttentionStepParts {
@@ -95,7 +101,7 @@ struct AttentionStepParts {
 /// An upper bound for cuDNN's plans: what cudnn-frontend lists for its graph (sums of d_out * out
 /// in fp32, d_query in fp32 if it is added to with atomics), otherwise d_scores of a call, d_key
 /// and d_value of all query heads if several share one, and a small amount for the engine itself.
-/// For a step also its AttentionStepParts.
+/// For a step also its AttentionStepParts. Inside documents: exactly what the kernels need.
 int64_t max_attention_scratch_bytes(const OpSpec& spec, const AttentionBackwardOptions& options);
 
 }  // namespace braid

@@ -2,10 +2,13 @@
 // holds it until it is merged into the f32 sums of all steps (attention_merge.h). So each step's
 // part is rounded to bf16 once, and the sum of all once more. The backward uses out and lse of all
 // keys: cuDNN's probabilities are then those of the whole attention, and its results are the terms
-// of the gradients.
+// of the gradients. Inside documents, kernels of our own add to the f32 sums of all steps
+// (attention_documents.h).
 #include "ops/attention_step.h"
 
+#include "backends/cuda/cuda_error.h"
 #include "backends/cuda/kernels/attention.h"
+#include "backends/cuda/kernels/attention_documents.h"
 #include "backends/cuda/kernels/attention_graph.h"
 #include "backends/cuda/kernels/attention_merge.h"
 #include "backends/cuda/kernels/factories.h"
@@ -124,10 +127,95 @@ void run_step_backward(const Step& step, const AttentionStepBackwardAttributes& 
            args.stream);
 }
 
+// ---- inside documents
+
+/// The f32 sums [rows, width] of all steps as results of one: rows from the first of a range on.
+HeadRows sum_rows(int64_t rows, int64_t width) {
+  return {.row = width, .sequence = rows * width};
+}
+
+std::byte* row_of(std::byte* rows, int64_t row, int64_t elems, int64_t elem_bytes) {
+  return rows + row * elems * elem_bytes;
+}
+
+/// The problem with out or d_q, d_kv and lse of all rows, in which the range lies.
+AttentionProblem document_problem(const Step& step) {
+  AttentionProblem problem = step.problem();
+  problem.out = sum_rows(step.sequence, step.sizes.out_width());
+  problem.d_q = problem.out;
+  problem.d_kv = sum_rows(step.kv_sequence, step.sizes.kv_width());
+  problem.lse = {.row = step.sequence, .sequence = step.heads * step.sequence};
+  return problem;
+}
+
+DocumentRows document_rows(const Step& step, const CudaKernelArgs& args, size_t operand) {
+  return {.starts = args.data<const int32_t>(operand) + step.query_begin,
+          .sequence = step.sequence,
+          .key_positions = step.key_positions,
+          .kv_sequence = step.kv_sequence,
+          .key_begin = step.key_begin};
+}
+
+void fill_zeros(std::byte* sums, int64_t elems, cudaStream_t stream) {
+  BRAID_CUDA_CHECK(cudaMemsetAsync(sums, 0, static_cast<size_t>(elems) * sizeof(float), stream));
+}
+
+void run_document_step(const Step& step, const CudaKernelArgs& args) {
+  constexpr int64_t kFloat = sizeof(float);
+  const int64_t rows = step.sizes.batches * step.sequence;
+  std::byte* const sum = args.operands[3];
+  std::byte* const lse = args.operands[4];
+  if (!step.accumulate) {
+    fill_zeros(sum, rows * step.sizes.out_width(), args.stream);
+    fill_no_keys(args.data<float>(4), rows * step.heads, args.stream);
+  }
+  std::byte* const keys = step.first_key(args.operands[1]);
+  launch_document_attention(document_problem(step), document_rows(step, args, 2),
+                            {.q = step.first_query(args.operands[0], step.qkv_width()),
+                             .k = keys,
+                             .v = step.values(keys),
+                             .out = row_of(sum, step.query_begin, step.sizes.out_width(), kFloat),
+                             .lse = row_of(lse, step.query_begin, 1, kFloat)},
+                            DocumentResult::kMerged, args.stream);
+}
+
+void run_document_step_backward(const Step& step, const AttentionStepBackwardAttributes& attributes,
+                                const CudaKernelArgs& args) {
+  constexpr int64_t kFloat = sizeof(float);
+  const int64_t out_width = step.sizes.out_width();
+  const int64_t kv_width = step.sizes.kv_width();
+  std::byte* const d_q = args.operands[6];
+  std::byte* const d_kv = args.operands[7];
+  if (!attributes.accumulate_q) {
+    fill_zeros(d_q, step.sizes.batches * step.sequence * out_width, args.stream);
+  }
+  if (!attributes.accumulate_kv) {
+    fill_zeros(d_kv, step.sizes.batches * step.kv_sequence * kv_width, args.stream);
+  }
+  std::byte* const keys = step.first_key(args.operands[1]);
+  std::byte* const d_keys = row_of(d_kv, step.key_begin, kv_width, kFloat);
+  launch_document_attention_backward(document_problem(step), document_rows(step, args, 5),
+                                     {.q = step.first_query(args.operands[0], step.qkv_width()),
+                                      .k = keys,
+                                      .v = step.values(keys),
+                                      .out = step.first_query(args.operands[2], out_width),
+                                      .lse = row_of(args.operands[3], step.query_begin, 1, kFloat),
+                                      .d_out = step.first_query(args.operands[4], out_width),
+                                      .d_q = row_of(d_q, step.query_begin, out_width, kFloat),
+                                      .d_k = d_keys,
+                                      .d_v = d_keys + kv_width / 2 * kFloat},
+                                     DocumentResult::kMerged, args.scratch, args.stream);
+}
+
 }  // namespace
 
 CudaKernel make_cuda_attention_step(const OpSpec& spec, CudaContext& context) {
   const Step step(attributes_of<AttentionStepAttributes>(spec), spec, /*backward=*/false);
+  if (step.sizes.documents) {
+    check_attention(step.sizes, spec);
+    prepare_document_attention(step.sizes);
+    return {.launch = [step](const CudaKernelArgs& args) { run_document_step(step, args); }};
+  }
   const AttentionPlan plan = plan_attention(step.problem(), spec, context);
   return {.launch = [step, plan](const CudaKernelArgs& args) { run_step(step, plan, args); },
           .scratch_bytes = static_cast<size_t>(step.parts.rest) + plan.scratch_bytes};
@@ -141,6 +229,15 @@ CudaKernel make_cuda_attention_step_backward(const OpSpec& spec, CudaContext& co
                                              const AttentionBackwardOptions& options) {
   const auto attributes = attributes_of<AttentionStepBackwardAttributes>(spec);
   const Step step(attributes.step, spec, /*backward=*/true);
+  if (step.sizes.documents) {
+    check_attention_backward(step.sizes, spec);
+    prepare_document_attention(step.sizes);
+    return {.launch =
+                [step, attributes](const CudaKernelArgs& args) {
+                  run_document_step_backward(step, attributes, args);
+                },
+            .scratch_bytes = static_cast<size_t>(document_backward_scratch_bytes(step.sizes))};
+  }
   const AttentionPlan plan = plan_attention_backward(step.problem(), spec, context, options);
   return {.launch =
               [step, attributes, plan](const CudaKernelArgs& args) {

@@ -31,6 +31,13 @@ __device__ inline int64_t position_of(const TokenPositions& at, int64_t token) {
   return token < at.split ? at.first_begin + token : at.second_begin + token - at.split;
 }
 
+/// The position of row `row`; with documents, from the start of its own (ops/documents.h).
+__device__ inline int64_t row_position(const TokenPositions& at, int64_t sequence,
+                                       const int32_t* starts, int64_t row) {
+  const int64_t position = position_of(at, row % sequence);
+  return starts == nullptr ? position : position - starts[row];
+}
+
 /// The token of a sequence at a position; -1 if there is none.
 __device__ inline int64_t token_at(const TokenPositions& at, int64_t position, int64_t sequence) {
   const int64_t in_first = position - at.first_begin;
@@ -45,6 +52,7 @@ struct EmbeddingArgs {
   const int32_t* tokens = nullptr;  // [N]
   const T* table = nullptr;         // [V,C]
   const T* positions = nullptr;     // [P,C] or null
+  const int32_t* starts = nullptr;  // [N], of documents, or null
   T* out = nullptr;                 // [N,C]
   int64_t vocabulary = 0;           // number of tokens
   int64_t first_token = 0;          // with kPart: of the table's V rows
@@ -90,7 +98,7 @@ __global__ void __launch_bounds__(256) embedding_kernel(EmbeddingArgs<T> args) {
     }
     if (args.positions != nullptr) {
       const auto position = load_vector<V, kAligned>(
-          args.positions + position_of(args.at, row % args.sequence) * args.width + c,
+          args.positions + row_position(args.at, args.sequence, args.starts, row) * args.width + c,
           args.width - c);
 #pragma unroll
       for (int i = 0; i < V; ++i) {
@@ -125,7 +133,8 @@ CudaKernel embedding_kernel_of(const OpSpec& spec) {
   const TableRows table_rows(attributes.vocabulary, attributes.vocabulary_begin,
                              spec.operands[1].shape[0]);
   const bool adds_positions = attributes.has_positions && attributes.adds_positions;
-  const size_t result = attributes.has_positions ? 3 : 2;
+  const bool documents = attributes.documents.documents;
+  const size_t result = spec.operands.size() - 1;
   const int64_t width = spec.operands[1].shape[1];
   const RowChunks chunks(ceil_div(width, kVectorElems<T>), kUnroll);
   const unsigned grid = grid_of(rows * chunks.chunks);
@@ -133,6 +142,7 @@ CudaKernel embedding_kernel_of(const OpSpec& spec) {
     const EmbeddingArgs<T> o{.tokens = args.data<const int32_t>(0),
                              .table = args.data<const T>(1),
                              .positions = adds_positions ? args.data<const T>(2) : nullptr,
+                             .starts = documents ? args.data<const int32_t>(3) : nullptr,
                              .out = args.data<T>(result),
                              .vocabulary = table_rows.vocabulary,
                              .first_token = table_rows.begin,
@@ -364,25 +374,59 @@ __global__ void __launch_bounds__(256) position_wgrad_kernel(PositionWgradArgs<T
   store_vector<kAligned>(to, sums, args.width - c);
 }
 
+/// With documents: a block adds the rows at its position, in their order. The grid covers the
+/// table.
+template <bool kAligned, class T>
+__global__ void __launch_bounds__(256)
+    document_position_wgrad_kernel(PositionWgradArgs<T> args, const int32_t* starts) {
+  constexpr int V = kWgradElems;
+  const int64_t position = blockIdx.x / args.chunks;
+  const int64_t c = (int64_t{blockIdx.x % args.chunks} * blockDim.x + threadIdx.x) * V;
+  if (c >= args.width) {
+    return;
+  }
+  float* const to = args.d_positions + position * args.width + c;
+  DeviceVector<float, V> sums{};
+  if (args.accumulate) {
+    sums = load_vector<V, kAligned>(to, args.width - c);
+  }
+  for (int64_t row = 0; row < args.rows; ++row) {
+    if (row_position(args.at, args.sequence, starts, row) == position) {
+      add_rows<kAligned>(
+          args.d_out, args.width, c, 1, [row](int64_t) { return row; }, sums);
+    }
+  }
+  store_vector<kAligned>(to, sums, args.width - c);
+}
+
 template <class T>
 CudaKernel position_wgrad_kernel_of(const OpSpec& spec) {
   const auto attributes = attributes_of<PositionEmbeddingWgradAttributes>(spec);
   const int64_t rows = spec.operands[0].shape[0];
-  const int64_t width = spec.operands[1].shape[1];
+  const bool documents = attributes.documents.documents;
+  const size_t result = documents ? 2 : 1;
+  const int64_t width = spec.operands[result].shape[1];
   const RowChunks chunks(ceil_div(width, kWgradElems), 1);
   // Rows at positions without a token get no gradient: they are visited only to be overwritten.
-  const int64_t positions = attributes.accumulate ? attributes.sequence : spec.operands[1].shape[0];
+  const int64_t positions =
+      attributes.accumulate && !documents ? attributes.sequence : spec.operands[result].shape[0];
   const unsigned grid = grid_of(positions * chunks.chunks);
   return {.launch = [=](const CudaKernelArgs& args) {
     const PositionWgradArgs<T> o{.d_out = args.data<const T>(0),
-                                 .d_positions = args.data<float>(1),
+                                 .d_positions = args.data<float>(result),
                                  .rows = rows,
                                  .sequence = attributes.sequence,
                                  .at = attributes.at,
                                  .width = width,
                                  .chunks = chunks.chunks,
                                  .accumulate = attributes.accumulate};
-    if (width % kWgradElems == 0 && all_aligned(16, {o.d_out, o.d_positions})) {
+    const bool aligned = width % kWgradElems == 0 && all_aligned(16, {o.d_out, o.d_positions});
+    if (documents) {
+      const auto* const starts = args.data<const int32_t>(1);
+      const auto kernel = aligned ? document_position_wgrad_kernel<true, T>
+                                  : document_position_wgrad_kernel<false, T>;
+      kernel<<<grid, chunks.threads, 0, args.stream>>>(o, starts);
+    } else if (aligned) {
       position_wgrad_kernel<true><<<grid, chunks.threads, 0, args.stream>>>(o);
     } else {
       position_wgrad_kernel<false><<<grid, chunks.threads, 0, args.stream>>>(o);

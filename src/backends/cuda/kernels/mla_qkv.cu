@@ -15,10 +15,11 @@ constexpr int kThreads = 256;
 
 template <class T>
 struct MlaArgs {
-  T* q = nullptr;       // [N, heads * (plain + rotated)]
-  T* kv = nullptr;      // [N, heads * (plain + value)]
-  T* k_rope = nullptr;  // [N, rotated]
-  T* qkv = nullptr;     // [N, 3 * heads * head_size]
+  T* q = nullptr;                   // [N, heads * (plain + rotated)]
+  T* kv = nullptr;                  // [N, heads * (plain + value)]
+  T* k_rope = nullptr;              // [N, rotated]
+  T* qkv = nullptr;                 // [N, 3 * heads * head_size]
+  const int32_t* starts = nullptr;  // [N], of documents, or null
   int64_t sequence = 0;
   TokenPositions positions;
   int heads = 0;
@@ -43,7 +44,7 @@ __device__ float rotated_elem(const T* part, int i, const float2* angles) {
 
 template <class T>
 __device__ void fill_angles(const MlaArgs<T>& args, const HalfTurns& turns, float2* angles) {
-  const double position = position_of(args.positions, blockIdx.x % args.sequence);
+  const double position = row_position(args.positions, args.sequence, args.starts, blockIdx.x);
   for (int i = static_cast<int>(threadIdx.x); i < args.rotated / 2; i += kThreads) {
     angles[i] = angle_of(turns, position, i);
   }
@@ -130,13 +131,22 @@ __global__ void __launch_bounds__(kThreads)
   sum_rotated(args, keys, angles, args.k_rope + row * args.rotated);
 }
 
-/// `q_at`: the operand of q or its gradient, in front of the others.
+/// Operands: q or its gradient, in front of the others; starts of documents, if it has them; qkv.
+struct MlaOperandNumbers {
+  size_t q;
+  size_t starts;
+  size_t qkv;
+};
+
 template <class T>
-MlaArgs<T> args_of(const MlaAttributes& a, const CudaKernelArgs& args, size_t q_at, size_t qkv_at) {
+MlaArgs<T> args_of(const MlaAttributes& a, const CudaKernelArgs& args,
+                   const MlaOperandNumbers& numbers) {
+  const size_t q_at = numbers.q;
   return {.q = const_cast<T*>(args.data<const T>(q_at)),
           .kv = const_cast<T*>(args.data<const T>(q_at + 1)),
           .k_rope = const_cast<T*>(args.data<const T>(q_at + 2)),
-          .qkv = const_cast<T*>(args.data<const T>(qkv_at)),
+          .qkv = const_cast<T*>(args.data<const T>(numbers.qkv)),
+          .starts = a.documents.documents ? args.data<const int32_t>(numbers.starts) : nullptr,
           .sequence = a.sequence,
           .positions = a.positions,
           .heads = static_cast<int>(a.heads),
@@ -163,7 +173,9 @@ CudaKernel make_cuda_mla_qkv(const OpSpec& spec, CudaContext& /*context*/) {
       half_turns_of({.rotated = a.rotated, .theta = a.theta, .scaling = a.scaling});
   return dispatch_cuda_dtype(spec, 0, [=]<class T>() -> CudaKernel {
     return {.launch = [=](const CudaKernelArgs& args) {
-      mla_qkv_kernel<<<rows, kThreads, 0, args.stream>>>(args_of<T>(a, args, 0, 3), turns);
+      const size_t qkv = a.documents.documents ? 4 : 3;
+      mla_qkv_kernel<<<rows, kThreads, 0, args.stream>>>(
+          args_of<T>(a, args, {.q = 0, .starts = 3, .qkv = qkv}), turns);
       BRAID_CUDA_CHECK(cudaGetLastError());
     }};
   });
@@ -176,7 +188,9 @@ CudaKernel make_cuda_mla_qkv_backward(const OpSpec& spec, CudaContext& /*context
       {.rotated = a.rotated, .theta = a.theta, .scaling = a.scaling, .inverse = true});
   return dispatch_cuda_dtype(spec, 0, [=]<class T>() -> CudaKernel {
     return {.launch = [=](const CudaKernelArgs& args) {
-      mla_qkv_backward_kernel<<<rows, kThreads, 0, args.stream>>>(args_of<T>(a, args, 1, 0), turns);
+      const size_t q = a.documents.documents ? 2 : 1;
+      mla_qkv_backward_kernel<<<rows, kThreads, 0, args.stream>>>(
+          args_of<T>(a, args, {.q = q, .starts = 1, .qkv = 0}), turns);
       BRAID_CUDA_CHECK(cudaGetLastError());
     }};
   });

@@ -14,8 +14,9 @@ namespace {
 
 template <class T>
 struct RopeArgs {
-  const T* qkv = nullptr;  // [N, heads * D]
-  T* out = nullptr;        // [N, heads * D]
+  const T* qkv = nullptr;           // [N, heads * D]
+  T* out = nullptr;                 // [N, heads * D]
+  const int32_t* starts = nullptr;  // [N], of documents, or null
   int64_t sequence = 0;
   TokenPositions positions;
   int heads = 0;    // of a row, including value heads
@@ -56,7 +57,7 @@ __global__ void __launch_bounds__(512)
   const int64_t row = blockIdx.x;
   const int64_t at_row = row * 2 * args.heads * args.pairs;
   const int threads = static_cast<int>(blockDim.x);
-  const double position = position_of(args.positions, row % args.sequence);
+  const double position = row_position(args.positions, args.sequence, args.starts, row);
 
   for (int begin = static_cast<int>(threadIdx.x); begin < items + static_cast<int>(threadIdx.x);
        begin += kUnroll * threads) {
@@ -117,6 +118,7 @@ CudaKernel make_cuda_rope(const OpSpec& spec, CudaContext& /*context*/) {
                                          .scaling = attributes.scaling,
                                          .inverse = attributes.inverse});
   return dispatch_cuda_dtype(spec, 0, [&]<class T>() -> CudaKernel {
+    const bool documents = attributes.documents.documents;
     RopeArgs<T> shape;
     shape.sequence = attributes.sequence;
     shape.positions = attributes.positions;
@@ -126,7 +128,8 @@ CudaKernel make_cuda_rope(const OpSpec& spec, CudaContext& /*context*/) {
     return {.launch = [=](const CudaKernelArgs& args) {
       RopeArgs<T> o = shape;
       o.qkv = args.data<const T>(0);
-      o.out = args.data<T>(1);
+      o.starts = documents ? args.data<const int32_t>(1) : nullptr;
+      o.out = args.data<T>(documents ? 2 : 1);
       if (o.pairs % kVectorElems<T> == 0 && all_aligned(16, {o.qkv, o.out})) {
         launch_rope<kVectorElems<T>>(o, turns, rows, args.stream);
       } else {

@@ -47,6 +47,13 @@ __device__ inline double position_of(const TokenPositions& at, int64_t token) {
                                               : at.second_begin + token - at.split);
 }
 
+/// The position of row `row`; with documents, from the start of its own (ops/documents.h).
+__device__ inline double row_position(const TokenPositions& at, int64_t sequence,
+                                      const int32_t* starts, int64_t row) {
+  const double position = position_of(at, row % sequence);
+  return starts == nullptr ? position : position - starts[row];
+}
+
 /// Cosine and sine, times the amplitude.
 __device__ inline float2 angle_of(const HalfTurns& turns, double position, int pair) {
   const double half_turns = position * turns.per_position[pair];

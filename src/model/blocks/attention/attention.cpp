@@ -127,19 +127,21 @@ ValueId forward(BlockBuilder& builder, ValueId x) {
                 .theta = spec.rope_theta,
                 .positions = builder.positions(),
                 .scaling = spec.rope_scaling},
-               "attention.rope");
+               "attention.rope", builder.document_starts());
   }
   const ValueId mixed = context_attention(builder.graph(), qkv,
                                           {.core = {.heads = local.heads,
                                                     .kv_heads = local.kv_heads,
                                                     .head_size = spec.head_size,
                                                     .sequence = builder.local_sequence(),
-                                                    .scale = 0.0},
+                                                    .scale = 0.0,
+                                                    .documents = builder.documents()},
                                            .inner = context.inner,
                                            .inner_runs = context.runs(builder.sequence()),
                                            .outer = context.outer(),
                                            .outer_index = context.outer_index(),
-                                           .method = context.method},
+                                           .method = context.method,
+                                           .starts = builder.attention_starts()},
                                           "attention.core");
   return builder.row_linear(mixed, "attention.proj", {{"proj"}});
 }

@@ -190,6 +190,7 @@ void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) 
 /// are SSMs, 2024, section 7; initial values as in its published code.
 extern const BlockDefinition kMambaBlock{.name = "mamba",
                                          .role = BlockRole::kMixer,
+                                         .carries_state = true,
                                          .needed_sizes = kNeededSizes,
                                          .derive_sizes = derive_sizes,
                                          .check_sizes = check_sizes,

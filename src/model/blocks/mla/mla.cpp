@@ -152,7 +152,8 @@ MlaOperands parts_of(BlockBuilder& builder, ValueId x) {
   const ValueId latent = latent_norm(builder, columns(0, rank, "mla.kv_latent"), "mla.kv_norm");
   return {.q = queries(builder, x),
           .kv = builder.column_linear(latent, "mla.kv_b"),
-          .k_rope = builder.to_all(columns(rank, rotated, "mla.k_rope"), "mla.k_rope")};
+          .k_rope = builder.to_all(columns(rank, rotated, "mla.k_rope"), "mla.k_rope"),
+          .starts = builder.document_starts()};
 }
 
 ValueId packed_heads(BlockBuilder& builder, ValueId x) {
@@ -180,12 +181,14 @@ ValueId forward(BlockBuilder& builder, ValueId x) {
                                                     .kv_heads = heads,
                                                     .head_size = head_size,
                                                     .sequence = builder.local_sequence(),
-                                                    .scale = score_scale(spec)},
+                                                    .scale = score_scale(spec),
+                                                    .documents = builder.documents()},
                                            .inner = context.inner,
                                            .inner_runs = context.runs(builder.sequence()),
                                            .outer = context.outer(),
                                            .outer_index = context.outer_index(),
-                                           .method = context.method},
+                                           .method = context.method,
+                                           .starts = builder.attention_starts()},
                                           "mla.core");
   const ValueId values = take_columns(
       builder.graph(), mixed,
