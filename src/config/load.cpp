@@ -9,8 +9,8 @@
 #include "base/errors.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "base/toml.h"
 #include "config/suggest.h"
-#include "config/toml.h"
 #include "config/value.h"
 
 namespace braid {

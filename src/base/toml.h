@@ -1,6 +1,6 @@
 #pragma once
 
-// Includes toml++ (for load.cpp only) with fixes for errors of version 3.3 on bad input.
+// Includes toml++ (in sources only: it is slow to compile) with fixes for errors of version 3.3 on bad input.
 
 // 1. It asserts conditions that bad input violates: a header "[.train]" aborts a debug build, and a
 // release build assumes the assertion. The code after each assertion reports the mistake correctly,
