@@ -177,6 +177,7 @@ class DeviceFile {
   }
 
   toml::table parsed(std::string_view text) const {
+    check_toml_dots(text, source_);
     try {
       return toml::parse(text, source_);
     } catch (const toml::parse_error& error) {

@@ -68,6 +68,13 @@ TEST(DeviceFile, TakesWhatItLeavesOutFromAnother) {
   EXPECT_EQ(device.node.inside.bytes_per_s, 450e9);
 }
 
+TEST(DeviceFile, TheExampleIsACluster) {
+  const Cluster cluster = parse_cluster(source_path("examples/hardware/lab-h100.toml"));
+  EXPECT_EQ(cluster.num_devices, 256);
+  EXPECT_EQ(cluster.inter_node.bytes_per_s, 25e9);
+  EXPECT_LT(cluster.device.gemm_fraction, find_device("h100")->gemm_fraction);
+}
+
 TEST(DeviceFile, LowerPowerLowersTheClockUnlessTheFileSaysWhatProductsReach) {
   EXPECT_NEAR(like_h100("[device]\npower_w = 350\n").gemm_fraction, 0.715 * 0.7071, 1e-4);
   EXPECT_EQ(like_h100("[device]\npower_w = 350\n[reached]\ngemm = 0.6\n").gemm_fraction, 0.6);
@@ -76,6 +83,7 @@ TEST(DeviceFile, LowerPowerLowersTheClockUnlessTheFileSaysWhatProductsReach) {
 
 TEST(DeviceFile, RefusesMistakesByLineWithTheNearestValidOne) {
   EXPECT_THAT(error_of("[device"), HasSubstr("my.toml:1: not valid TOML"));
+  EXPECT_THAT(error_of("like" + std::string(200'000, '.')), HasSubstr("at most 1000 dots"));
   EXPECT_THAT(error_of("like = \"h10\"\n"),
               AllOf(HasSubstr("my.toml:1: like = \"h10\": no known device"),
                     HasSubstr("did you mean \"h100\"?")));
