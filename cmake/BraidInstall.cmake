@@ -27,6 +27,8 @@ braid_libraries_behind(braid_api libraries)
 install(TARGETS ${libraries} EXPORT braidTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/braid)
 install(EXPORT braidTargets NAMESPACE braid:: DESTINATION ${package_dir})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/braid DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+# Copies to read and to begin own files with: the program has them built in.
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/hardware ${PROJECT_SOURCE_DIR}/stacks DESTINATION ${CMAKE_INSTALL_DATADIR}/braid COMPONENT program)
 if(BRAID_PROGRAM)
   install(TARGETS braid RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
 endif()

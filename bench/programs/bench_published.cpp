@@ -1,123 +1,246 @@
-// Simulated steps of runs whose step times NVIDIA has published (DGX H100, bf16:
-// NVIDIA/dgxc-benchmarking, releases 25.02 to 25.08), with the analytic cost model: nothing here
-// was fitted to them.
-//   braid_bench_published [part of a name]
-// Nemotron-4 has squared ReLU where we have GELU in an MLP of the same two matrices. Distributed
-// optimizer, gradients reduced in bf16, as in those recipes.
+// Simulated steps of runs whose step times others have published, beside these times: the rows of
+// bench/published/rows.txt, each on its cluster with its software stack (docs/stacks.md). A fixed
+// coin decides which rows stacks may be fitted to; the errors of both halves are printed apart.
+//   braid_bench_published                     all rows, then errors by half and by stack
+//   braid_bench_published --rows TEXT         rows whose name or stack contains TEXT
+//   braid_bench_published --stack NAME        with that stack for all rows; a file: for fits
+//   braid_bench_published --jobs 2            rows at once
+//   braid_bench_published --parts FILE        what fits need: a row's seconds by family of ops,
+//   tasks braid_bench_published --check PAGE        fails unless the page has the table as printed
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <exception>
+#include <map>
 #include <string>
-#include <string_view>
+#include <thread>
+#include <vector>
 
-#include "config/validate.h"
+#include "base/errors.h"
+#include "base/file.h"
+#include "base/text.h"
 #include "plan/simulated_run.h"
+#include "programs/published_rows.h"
 #include "sim/analytic_model.h"
+#include "sim/device_file.h"
+#include "sim/predict.h"
 
 namespace braid {
 namespace {
 
-struct Row {
-  std::string_view name;
-  ModelConfig model;
-  int64_t ranks;
-  std::array<int64_t, 4> layout;  // tensor, pipeline, context, virtual stages
-  int64_t global_batch;
-  int64_t sequence;
-  double published_s;
+struct Options {
+  std::string rows;
+  std::string stack;
+  std::string page;
+  std::string parts;
+  int jobs = 2;
 };
 
-ModelConfig gpt(int64_t layers, int64_t width, int64_t heads, int64_t kv_heads,
-                int64_t vocabulary) {
-  return {.family = "gpt2",
-          .layers = layers,
-          .width = width,
-          .heads = heads,
-          .kv_heads = kv_heads,
-          .ffn = 4 * width,
-          .vocabulary = vocabulary};
+struct Prediction {
+  double seconds = 0;
+  double compute = 0;  ///< parts of the step, means of all ranks
+  double exposed = 0;
+  double idle = 0;
+  /// Sums of the tasks of the busiest rank by OpFamily, in seconds: what a fit of a stack needs.
+  std::array<double, kNumOpFamilies> family_s{};
+  size_t num_tasks = 0;
+  std::string fault;
+};
+
+const Program& busiest_program(const SimulatedRun& run) {
+  const int busiest = run.busiest().rank;
+  for (const RankPlan& plan : run.plan().ranks) {
+    if (plan.programs.front().rank == busiest) {
+      return plan.programs.front();
+    }
+  }
+  return run.plan().ranks.front().programs.front();
 }
 
-std::array<Row, 11> rows() {
-  ModelConfig proxy{.preset = "llama-405b"};
-  proxy.layers = 8;
-  const ModelConfig gpt3 = gpt(96, 12288, 96, 96, 51200);
-  return {{{"llama-8b", {.preset = "llama-8b"}, 8, {1, 1, 2, 1}, 128, 8192, 12.27},
-           {"llama-8b", {.preset = "llama-8b"}, 128, {1, 1, 2, 1}, 2048, 8192, 12.33},
-           {"llama-70b", {.preset = "llama-70b"}, 64, {4, 4, 2, 5}, 128, 8192, 14.66},
-           {"llama-70b", {.preset = "llama-70b"}, 2048, {4, 4, 2, 5}, 4096, 8192, 14.66},
-           {"llama-405b", {.preset = "llama-405b"}, 512, {8, 8, 2, 8}, 256, 8192, 19.78},
-           {"llama-405b", {.preset = "llama-405b"}, 2048, {8, 8, 2, 8}, 1024, 8192, 19.87},
-           {"llama-405b, 8 layers", proxy, 32, {8, 1, 2, 1}, 64, 8192, 5.40},
-           {"gpt3-175b", gpt3, 128, {4, 8, 1, 6}, 256, 2048, 8.309},
-           {"gpt3-175b", gpt3, 2048, {4, 8, 1, 6}, 4096, 2048, 8.49},
-           {"nemotron4-15b", gpt(32, 6144, 48, 8, 256000), 16, {2, 1, 1, 1}, 64, 4096, 2.746},
-           {"nemotron4-340b", gpt(96, 18432, 96, 8, 256000), 256, {8, 8, 1, 12}, 64, 4096, 4.606}}};
+Prediction predict(const PublishedRow& row, const std::string& stack) {
+  try {
+    Cluster cluster = parse_cluster(row.cluster);
+    cluster.device = with_stack(cluster.device, stack);
+    RunConfig config = row.config;
+    config.overlap.mode = cluster.device.stack.overlap;
+    const auto model = make_analytic_model(cluster);
+    const SimulatedRun run(resolve_run(config, 0), *model, {}, PlannedRanks::kOnePerStage);
+    const auto step_ns = static_cast<double>(run.result().step_ns);
+    const Program& program = busiest_program(run);
+    const SerialPrediction sums = predict_serial(program, *model);
+    Prediction prediction{.seconds = static_cast<double>(run.step_ns()) * 1e-9,
+                          .compute = run.means().compute_ns / step_ns,
+                          .exposed = run.means().all_exposed_ns / step_ns,
+                          .idle = run.means().idle_ns() / step_ns,
+                          .num_tasks = program.tasks.size(),
+                          .fault = {}};
+    std::transform(sums.family_ns.begin(), sums.family_ns.end(), prediction.family_s.begin(),
+                   [](int64_t ns) { return static_cast<double>(ns) * 1e-9; });
+    return prediction;
+  } catch (const Error& error) {
+    return {.fault = error.what()};
+  }
 }
 
-RunConfig config_of(const Row& row) {
-  const auto [tensor, pipeline, context, virtual_stages] = row.layout;
-  RunConfig config;
-  config.model = row.model;
-  config.train.sequence = row.sequence;
-  config.train.global_batch = row.global_batch;
-  config.train.dtype = "bfloat16";
-  config.parallel.ranks = row.ranks;
-  config.parallel.tensor = tensor;
-  config.parallel.sequence_parallel = tensor > 1;
-  config.parallel.pipeline = pipeline;
-  config.parallel.context = context;
-  config.parallel.virtual_stages = virtual_stages;
-  config.parallel.schedule = virtual_stages > 1 ? "interleaved" : "1f1b";
-  config.parallel.account_for_embedding = config.parallel.account_for_loss =
-      row.model.preset == "llama-405b" && pipeline > 1;  // 126 layers
-  config.parallel.pipeline_layout = "even";              // as published
-  config.parallel.shard = "optimizer";
-  config.parallel.grad_reduce_dtype = "bfloat16";
-  config.logging.run_folder = "unused";
-  validate(config);
-  return resolved(config);
+double error_of(const PublishedRow& row, const Prediction& prediction) {
+  return prediction.seconds / row.seconds - 1;
 }
 
-void print_row(const Row& row) {
-  const RunConfig config = config_of(row);
-  const auto model =
-      make_analytic_model(make_cluster(*find_device("h100"), static_cast<int>(row.ranks)));
-  const SimulatedRun run(resolve_run(config, 0), *model);
-  const auto share = [&](double ns) {
-    return 100.0 * ns / static_cast<double>(run.result().step_ns);
-  };
-  const double step_s = static_cast<double>(run.step_ns()) * 1e-9;
-  fmt::print(
-      "| {} | {} | {}-{}-{}-{} | {:.2f} | {:.2f} | {:+.1f}% | {:.1f}% | {:.1f}% | {:.1f}% |\n",
-      row.name, row.ranks, row.layout[0], row.layout[1], row.layout[2], row.layout[3],
-      row.published_s, step_s, 100.0 * (step_s / row.published_s - 1.0),
-      share(run.means().compute_ns), share(run.means().all_exposed_ns),
-      share(run.means().idle_ns()));
-  std::fflush(stdout);
+std::string table_line(const PublishedRow& row, const Prediction& it) {
+  if (!it.fault.empty()) {
+    return fmt::format("{}: {}", row.name, it.fault);
+  }
+  return fmt::format("| {} | {} | {} | {} | {:.3f} | {:.3f} | {:+.1f}% | {:.0f}, {:.0f}, {:.0f}% |",
+                     row.name, row.stack, row.layout, row.is_fitted ? "fitted" : "unfitted",
+                     row.seconds, it.seconds, 100 * error_of(row, it), 100 * it.compute,
+                     100 * it.exposed, 100 * it.idle);
+}
+
+/// "| what | rows | mean | median | worst |" of absolute errors, and the mean with its sign.
+std::string summary_line(const std::string& what, std::vector<double> errors) {
+  if (errors.empty()) {
+    return {};
+  }
+  double sum = 0;
+  double signed_sum = 0;
+  for (double& error : errors) {
+    signed_sum += error;
+    error = std::abs(error);
+    sum += error;
+  }
+  std::sort(errors.begin(), errors.end());
+  const size_t n = errors.size();
+  const double median = (errors[(n - 1) / 2] + errors[n / 2]) / 2;
+  const auto count = static_cast<double>(n);
+  return fmt::format("| {} | {} | {:.1f}% | {:.1f}% | {:.1f}% | {:+.1f}% |", what, n,
+                     100 * sum / count, 100 * median, 100 * errors.back(),
+                     100 * signed_sum / count);
+}
+
+std::vector<Prediction> predictions_of(const std::vector<PublishedRow>& rows,
+                                       const Options& options) {
+  std::vector<Prediction> predictions(rows.size());
+  std::atomic<size_t> next = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < options.jobs; ++i) {
+    threads.emplace_back([&] {
+      for (size_t at = next++; at < rows.size(); at = next++) {
+        predictions[at] = predict(rows[at], options.stack.empty() ? rows[at].stack : options.stack);
+        fmt::print(stderr, "{}\n", table_line(rows[at], predictions[at]));
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  return predictions;
+}
+
+std::vector<std::string> page_lines(const std::vector<PublishedRow>& rows,
+                                    const std::vector<Prediction>& predictions) {
+  std::vector<std::string> lines{
+      "| row | stack | tp-pp-cp-vp | half | published, s | simulated, s | error | compute, "
+      "exposed, "
+      "idle |",
+      "| --- | --- | --- | --- | --- | --- | --- | --- |"};
+  std::map<std::string, std::vector<double>> halves;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    lines.push_back(table_line(rows[i], predictions[i]));
+    if (predictions[i].fault.empty()) {
+      const double error = error_of(rows[i], predictions[i]);
+      const std::string half = rows[i].is_fitted ? "fitted" : "unfitted";
+      halves["all " + half].push_back(error);
+      halves[rows[i].stack + " " + half].push_back(error);
+    }
+  }
+  lines.insert(lines.end(), {"", "| rows | number | mean | median | worst | mean with sign |",
+                             "| --- | --- | --- | --- | --- | --- |"});
+  for (const auto& [what, errors] : halves) {
+    lines.push_back(summary_line(what, errors));
+  }
+  return lines;
+}
+
+/// Whether the page has every line; prints those that it lacks.
+bool has_lines(const std::string& page, const std::vector<std::string>& lines) {
+  const std::string text = read_text_file(page, int64_t{1} << 24);
+  bool has_all = true;
+  for (const std::string& line : lines) {
+    if (text.find(line + "\n") == std::string::npos) {
+      fmt::print(stderr, "{} lacks: {}\n", page, line);
+      has_all = false;
+    }
+  }
+  return has_all;
+}
+
+/// "name half published simulated tasks products attention memory-bound communication", a row a
+/// line.
+void write_parts(const std::string& path, const std::vector<PublishedRow>& rows,
+                 const std::vector<Prediction>& predictions) {
+  std::string text;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Prediction& it = predictions[i];
+    const auto part = [&](OpFamily family) { return it.family_s[static_cast<size_t>(family)]; };
+    text += fmt::format("{} {} {} {} {} {} {} {} {} {} {}\n", rows[i].name, rows[i].stack,
+                        rows[i].is_fitted ? "fitted" : "unfitted", rows[i].cluster, rows[i].seconds,
+                        it.seconds, it.num_tasks, part(OpFamily::kGemm), part(OpFamily::kAttention),
+                        part(OpFamily::kMemoryBound), part(OpFamily::kCommunication));
+  }
+  write_file_atomically(path, text);
+}
+
+int run(const Options& options) {
+  std::vector<PublishedRow> rows = load_published_rows(BRAID_PUBLISHED_FOLDER);
+  std::erase_if(rows, [&](const PublishedRow& row) {
+    return (row.name + ' ' + row.stack).find(options.rows) == std::string::npos;
+  });
+  const std::vector<Prediction> predictions = predictions_of(rows, options);
+  if (!options.parts.empty()) {
+    write_parts(options.parts, rows, predictions);
+  }
+  const std::vector<std::string> lines = page_lines(rows, predictions);
+  for (const std::string& line : lines) {
+    fmt::print("{}\n", line);
+  }
+  return options.page.empty() || has_lines(options.page, lines) ? 0 : 1;
+}
+
+Options options_of(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string_view name = argv[i];
+    const std::string value = argv[i + 1];
+    if (name == "--rows") {
+      options.rows = value;
+    } else if (name == "--stack") {
+      options.stack = value;
+    } else if (name == "--check") {
+      options.page = value;
+    } else if (name == "--parts") {
+      options.parts = value;
+    } else if (name == "--jobs") {
+      options.jobs = std::max(1, std::stoi(value));
+    } else {
+      throw_config_error("unknown option {}; use --rows, --stack, --parts, --check or --jobs",
+                         name);
+    }
+  }
+  return options;
 }
 
 }  // namespace
 }  // namespace braid
 
 int main(int argc, char** argv) {
-  fmt::print(
-      "| model | H100 | tp-pp-cp-vp | published, s | simulated, s | error | compute | exposed | "
-      "idle |\n"
-      "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
-  for (const braid::Row& row : braid::rows()) {
-    if (argc > 1 && row.name.find(argv[1]) == std::string_view::npos) {
-      continue;
-    }
-    try {
-      braid::print_row(row);
-    } catch (const std::exception& error) {
-      fmt::print(stderr, "{}: {}\n", row.name, error.what());
-      return 1;
-    }
+  try {
+    return braid::run(braid::options_of(argc, argv));
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 1;
   }
-  return 0;
 }

@@ -28,6 +28,8 @@
 #include "runtime/memory_check.h"
 #include "runtime/progress_bar.h"
 #include "runtime/room_needs.h"
+#include "sim/cluster.h"
+#include "sim/device_file.h"
 #include "sim/device_spec.h"
 #include "sim/measured_model.h"
 #include "state/state_map.h"
@@ -60,10 +62,14 @@ std::optional<GpuMemory> given_memory(const std::string& text) {
     return GpuMemory{.name = "a GPU of that size", .free_bytes = *size_bytes};
   }
   const DeviceSpec* const device = find_device(text);
-  const std::optional<GpuMemory> memory = device == nullptr ? std::nullopt : memory_of(*device);
+  const std::optional<GpuMemory> memory = names_device_file(text) ? memory_of(load_device(text))
+                                          : device == nullptr     ? std::nullopt
+                                                                  : memory_of(*device);
   if (!memory) {
     throw_config_error(
-        "--device-memory = {}: give a size with its unit, like 80GiB or 80GB, or a GPU out of {}",
+        "--device-memory = {}: give a size with its unit, like 80GiB or 80GB, or a GPU out of {}, "
+        "or the path of "
+        "a device file",
         quote(text, 64), known_gpu_names());
   }
   return memory;

@@ -45,6 +45,7 @@ void run(const SimulateArguments& arguments, const Console& console) {
   if (arguments.machine.num_ranks > 0) {
     config = scaled_to_ranks(std::move(config), arguments.machine.num_ranks);
   }
+  config = with_stack_overlap(arguments.machine, std::move(config));
   const auto model = with_links_of_run(
       cost_model_of(arguments.machine, static_cast<int>(config.parallel.ranks)), config.links);
   const RunSpec chosen = settings_for(arguments.machine, std::move(config), vocabulary, *model,
@@ -84,6 +85,12 @@ void add_simulate_command(CLI::App& app, const Console& console) {
       "simulate", "Simulate a step of all ranks: tokens/s, MFU, bubble, exposed communication");
   add_config_arguments(*command, arguments->config);
   add_machine_options(*command, arguments->machine);
+  command
+      ->add_option("--stack", arguments->machine.stack,
+                   "With --cluster: the software to simulate instead of braid: megatron-2021, "
+                   "megatron-te, fsdp2-compiled, eager, or the path of a file (docs/stacks.md). It "
+                   "also sets overlap.mode")
+      ->type_name("STACK");
   add_routing_options(*command, arguments->routing);
   command
       ->add_option("--ranks", arguments->machine.num_ranks,
@@ -128,6 +135,7 @@ void add_simulate_command(CLI::App& app, const Console& console) {
       "  braid simulate run.toml --cluster h200x8\n"
       "  braid simulate run.toml --cluster h200x8 --auto-overlap --save-config found.toml\n"
       "  braid simulate run.toml --cluster h200x8 --ranks 1024 --json\n"
+      "  braid simulate run.toml --cluster h100x64 --stack megatron-te\n"
       "  braid simulate run.toml --cluster h100x64 --trace step.json --trace-ranks 0,8\n"
       "  braid simulate run.toml --cluster h200x8 --report runs/on\n"
       "  braid simulate run.toml --cluster h200x8 --report runs/off --set overlap.mode=off\n"

@@ -12,17 +12,23 @@
 #include "runtime/choose_settings.h"
 #include "runtime/memory_check.h"
 #include "sim/analytic_model.h"
+#include "sim/device_file.h"
 #include "sim/measured_model.h"
 
 namespace braid {
 namespace {
 
-/// The named cluster; with --ranks, with as many more nodes as the ranks need.
+/// The named cluster under the named software; with --ranks, with as many more nodes as the ranks
+/// need.
 Cluster cluster_of(const SimulatedMachine& machine, int num_ranks) {
   Cluster cluster = parse_cluster(machine.cluster);
-  return machine.num_ranks == 0 || num_ranks <= cluster.num_devices
-             ? cluster
-             : cluster_for_ranks(cluster, num_ranks);
+  if (machine.num_ranks != 0 && num_ranks > cluster.num_devices) {
+    cluster = cluster_for_ranks(cluster, num_ranks);
+  }
+  if (!machine.stack.empty()) {
+    cluster.device = with_stack(cluster.device, machine.stack);
+  }
+  return cluster;
 }
 
 /// The value of overlap.cost for the simulated machine.
@@ -51,7 +57,8 @@ void add_machine_options(CLI::App& command, SimulatedMachine& machine) {
   command
       .add_option("--cluster", machine.cluster,
                   "Devices and their number, like h200x8 or h100x1024 in nodes of 8, or h100x16:4 "
-                  "in nodes of 4; costs come from data sheets")
+                  "in nodes of 4; costs come from data sheets. Your own: the path of a device file "
+                  "for the name, like my.tomlx64 (docs/hardware.md)")
       ->type_name("CLUSTER");
   command
       .add_option("--profile", machine.profile,
@@ -70,6 +77,11 @@ std::unique_ptr<CostModel> cost_model_of(const SimulatedMachine& machine, int nu
         "the simulation needs a machine: give --cluster (h200x8, h100x1024) or --profile (a file "
         "of `braid calibrate`), not both");
   }
+  if (!machine.profile.empty() && !machine.stack.empty()) {
+    throw_config_error(
+        "--stack {}: a profile has braid's measured costs; give --cluster instead of --profile",
+        machine.stack);
+  }
   if (!machine.profile.empty()) {
     return make_measured_model(load_profile(machine.profile), num_ranks);
   }
@@ -79,6 +91,13 @@ std::unique_ptr<CostModel> cost_model_of(const SimulatedMachine& machine, int nu
                        cluster.num_devices, num_ranks, cluster_for_ranks(cluster, num_ranks).name);
   }
   return make_analytic_model(cluster);
+}
+
+RunConfig with_stack_overlap(const SimulatedMachine& machine, RunConfig config) {
+  if (!machine.stack.empty()) {
+    config.overlap.mode = with_stack({}, machine.stack).stack.overlap;
+  }
+  return config;
 }
 
 RunSpec settings_for(const SimulatedMachine& machine, RunConfig config, int64_t vocabulary,

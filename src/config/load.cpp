@@ -9,17 +9,14 @@
 #include "base/errors.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "base/toml.h"
 #include "config/suggest.h"
-#include "config/toml.h"
 #include "config/value.h"
 
 namespace braid {
 namespace {
 
 constexpr int64_t kMaxFileBytes = 1 << 20;
-/// A dotted key nests one table per dot, and tables are freed recursively. This limit bounds the
-/// stack.
-constexpr int64_t kMaxDotsPerLine = 1000;
 constexpr size_t kShownBytes = 60;
 
 /// `section.key = node`, as found in a document. An unknown section has no key.
@@ -144,19 +141,6 @@ void store(std::string_view where, const Field& field, const ConfigValue& value,
                      quote(trim(content), kShownBytes), is_printable(what) ? what : quote(what));
 }
 
-void check_dots(std::string_view text, std::string_view source) {
-  int64_t line = 1;
-  int64_t dots = 0;
-  for (const char c : text) {
-    line += c == '\n' ? 1 : 0;
-    dots = c == '\n' ? 0 : dots + (c == '.' ? 1 : 0);
-    if (dots > kMaxDotsPerLine) {
-      throw_config_error("{}:{}: a line may have at most {} dots; a key is section.name", source,
-                         line, kMaxDotsPerLine);
-    }
-  }
-}
-
 int64_t line_of(const toml::node& node) {
   return static_cast<int64_t>(node.source().begin.line);
 }
@@ -215,7 +199,7 @@ void apply(const Assignment& assignment, std::string_view source, RunConfig& con
 }
 
 void apply_document(std::string_view text, std::string_view source, RunConfig& config) {
-  check_dots(text, source);
+  check_toml_dots(text, source);
   try {
     const toml::table document = toml::parse(text, source);
     for (const Assignment& assignment : assignments_of(document)) {

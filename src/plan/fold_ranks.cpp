@@ -82,15 +82,20 @@ class ProgramHasher {
   }
 
  private:
-  /// Nodes are numbered in order of first occurrence: place_group says no more about them.
+  /// Nodes and larger units of the network are numbered in order of first occurrence: place_group
+  /// says no more about them.
   void add_group(const Group& group) {
     hasher_.add(group.name);
     hasher_.add(group.kind);
     hasher_.add(group.ranks.size());
-    std::map<int, uint64_t> nodes;
+    for (size_t level = 0; level < num_unit_levels(model_.cluster()); ++level) {
+      std::map<int64_t, uint64_t> units;
+      for (const int rank : group.ranks) {
+        const int64_t unit = unit_of(model_.cluster(), rank, level);
+        hasher_.add(units.try_emplace(unit, units.size()).first->second);
+      }
+    }
     for (size_t i = 0; i < group.ranks.size(); ++i) {
-      const int node = group.ranks[i] / model_.cluster().devices_per_node;
-      hasher_.add(nodes.try_emplace(node, nodes.size()).first->second);
       if (has_neighbours(group.kind) && group.ranks[i] == program_.rank) {
         hasher_.add(i);
       }

@@ -22,8 +22,8 @@ constexpr double kNetworkFraction = 0.92;       // of a NIC: headers
 // loops have one step, gathers reach 255 GB/s and sums 315.
 constexpr double kRingLoopLoss = 0.38;
 
-// NCCL's tuning tables (see cluster.cpp) in microseconds. LL sends a flag with every word and in
-// small stores, which leaves about a quarter of the rate; with LL128 in between, 0.4.
+// NCCL's tuning tables (see device_file.cpp) in microseconds. LL sends a flag with every word and
+// in small stores, which leaves about a quarter of the rate; with LL128 in between, 0.4.
 constexpr double kRingBaseNs = 8'400;
 constexpr double kRingSmallBaseNs = 3'600;
 constexpr double kTreeBaseNs = 0;
@@ -100,11 +100,13 @@ bool is_message(CommKind kind) {
 double inside_rate(const Cluster& cluster, const CommSpec& spec) {
   const bool in_loops = !is_message(spec.kind) && spec.kind != CommKind::kAllToAll;
   const double lost = in_loops ? kRingLoopLoss / ring_steps(spec.kind, spec.placement).all : 0.0;
-  return cluster.intra_node.bytes_per_s * kind_fraction(spec.kind) / (1.0 + lost) * 1e-9;
+  return cluster.intra_node.bytes_per_s * cluster.device.stack.communication *
+         kind_fraction(spec.kind) / (1.0 + lost) * 1e-9;
 }
 
-double outside_rate(const Cluster& cluster) {
-  return cluster.inter_node.bytes_per_s * kNetworkFraction * 1e-9;
+double outside_rate(const Cluster& cluster, const GroupPlacement& place) {
+  return cluster.inter_node.bytes_per_s * cluster.device.stack.communication /
+         place.oversubscription * kNetworkFraction * 1e-9;
 }
 
 /// Time of the bytes alone. Traffic between nodes uses the links of all ranks of a node together,
@@ -113,7 +115,7 @@ double bytes_ns(const Cluster& cluster, const CommSpec& spec) {
   const GroupPlacement& place = spec.placement;
   const auto whole = static_cast<double>(spec.bytes);
   const double inside = inside_rate(cluster, spec);
-  const double outside = outside_rate(cluster);
+  const double outside = outside_rate(cluster, place);
   const double sent = sent_part(spec.kind, place.num_ranks) * whole;
   if (place.num_nodes == 1) {
     return sent / inside;
@@ -210,7 +212,7 @@ LinkLoad analytic_link_load(const Cluster& cluster, const CommSpec& spec) {
     return {.inter_node = 1.0};
   }
   const double inside = inside_rate(cluster, spec);
-  const double outside = outside_rate(cluster) * place.fewest_per_node;
+  const double outside = outside_rate(cluster, place) * place.fewest_per_node;
   const double rate = std::min(inside, outside);
   return {.intra_node = rate / inside, .inter_node = rate / outside};
 }

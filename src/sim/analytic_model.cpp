@@ -25,9 +25,13 @@ class AnalyticModel final : public CostModel {
   const Contention& contention() const override { return contention_; }
   const Cluster& cluster() const override { return cluster_; }
   int64_t launch_ns() const override { return cluster_.device.launch_ns; }
-  int64_t step_overhead_ns() const override { return cluster_.device.step_overhead_ns; }
+  int64_t step_overhead_ns() const override {
+    return cluster_.device.step_overhead_ns + cluster_.device.stack.step_ns;
+  }
   std::string description() const override {
-    return fmt::format("{}, analytic: {}", cluster_.name, cluster_.device.description);
+    const std::string& stack = cluster_.device.stack.name;
+    return fmt::format("{}, analytic: {}{}", cluster_.name, cluster_.device.description,
+                       stack == StackSpec{}.name ? "" : ", stack " + stack);
   }
 
  private:

@@ -42,11 +42,6 @@ constexpr int64_t kQueryTile = 128;
 constexpr int64_t kHeadStep = 64;
 constexpr double kFewLengths = 1024;  ///< tokens: 8 lengths of blocks
 
-/// Whether braid brings kernels of products for it (backends/cuda/kernels/sm90_products.h).
-bool has_sm90_products(const DeviceSpec& device) {
-  return device.kind == "h100" || device.kind == "h200";
-}
-
 int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
@@ -190,6 +185,39 @@ double arithmetic_rate(const DeviceSpec& device, const OpSpec& spec) {
                                              : device.f32_flops_per_s * 1e-9;
 }
 
+/// The rates of products and fused attention under the device's software, relative to braid's.
+double stack_gemm(const DeviceSpec& device) {
+  return device.stack.gemm * (device.hopper_products ? device.stack.hopper_gemm : 1.0);
+}
+
+double stack_attention(const DeviceSpec& device) {
+  return device.stack.attention * (device.hopper_products ? device.stack.hopper_attention : 1.0);
+}
+
+/// Bytes per score of one pass over the scores of unfused attention: 16-bit values, read or
+/// written.
+constexpr double kScoreBytes = 2;
+/// Passes of the backward per pass of the forward: it reads the probabilities, and writes and reads
+/// their gradients.
+constexpr double kBackwardScorePasses = 2;
+
+/// Attention by products over the whole square of scores, which other kernels scale, mask,
+/// normalise and drop: twice the arithmetic of the causal half, and passes over the scores.
+double unfused_attention_ns(const DeviceSpec& device, const AttentionShape& shape, double flops) {
+  const double scores = static_cast<double>(shape.sequences * shape.heads) *
+                        static_cast<double>(shape.queries) * static_cast<double>(shape.sequence);
+  const double passes = device.stack.score_passes * (shape.backward ? kBackwardScorePasses : 1.0);
+  const double rate =
+      device.peak_flops_per_s(shape.dtype) * 1e-9 * device.gemm_fraction * device.stack.gemm;
+  return 2 * flops / rate + passes * kScoreBytes * scores / memory_rate(device);
+}
+
+/// The time of a task on a device under other software: its ops are never shorter than the host's
+/// part.
+double with_host_part(const DeviceSpec& device, double ns) {
+  return std::max(ns, static_cast<double>(device.stack.op_ns));
+}
+
 double fused_ns(const DeviceSpec& device, const OpSpec& spec) {
   const ProductAndActivation parts = unfused(spec);
   return fused_product_ns(device, spec, analytic_task_ns(device, parts.product),
@@ -200,13 +228,13 @@ double fused_ns(const DeviceSpec& device, const OpSpec& spec) {
 
 double fused_product_ns(const DeviceSpec& device, const OpSpec& spec, double product_ns,
                         double activation_ns) {
-  return product_ns + (has_sm90_products(device)
+  return product_ns + (device.hopper_products && device.stack.fused_swiglu
                            ? std::min(activation_ns, product_ns * epilogue_part(spec))
                            : activation_ns);
 }
 
 bool stays_on_its_sms(const DeviceSpec& device, const OpSpec& spec) {
-  return has_sm90_products(device) && family_of(spec) == OpFamily::kGemm &&
+  return device.hopper_products && family_of(spec) == OpFamily::kGemm &&
          (is_fused_product(spec) || gemm_shape(spec).groups > 1);
 }
 
@@ -220,19 +248,25 @@ double analytic_task_ns(const DeviceSpec& device, const OpSpec& spec) {
   check_spec(spec);
   const OpCost cost = spec_cost(spec);
   const double bytes = cost.bytes_read + bytes_read_again(spec) + cost.bytes_written;
-  const double memory_ns = bytes / memory_rate(device);
+  double memory_ns = bytes / memory_rate(device);
+  const StackSpec& stack = device.stack;
   if (is_fused_product(spec)) {
     return std::max(fused_ns(device, spec), memory_ns + static_cast<double>(device.launch_ns));
   }
   double compute_ns = 0;
   switch (family_of(spec)) {
     case OpFamily::kGemm:
-      return gemm_ns(device, spec, cost) + static_cast<double>(device.launch_ns);
+      return with_host_part(device, gemm_ns(device, spec, cost) / stack_gemm(device) +
+                                        static_cast<double>(device.launch_ns));
     case OpFamily::kAttention:
-      compute_ns = attention_ns(device, attention_shape(spec), cost.flops);
+      compute_ns =
+          stack.score_passes > 0
+              ? unfused_attention_ns(device, attention_shape(spec), cost.flops)
+              : attention_ns(device, attention_shape(spec), cost.flops) / stack_attention(device);
       break;
     case OpFamily::kMemoryBound:
       compute_ns = cost.flops / arithmetic_rate(device, spec);
+      memory_ns *= stack.memory_passes;
       break;
     case OpFamily::kHostCopy:
       return analytic_host_copy_ns(device, host_copy_bytes(spec));
@@ -241,7 +275,8 @@ double analytic_task_ns(const DeviceSpec& device, const OpSpec& spec) {
     case OpFamily::kCommunication:
       throw_internal_error("op {} communicates: its cost depends on its group", spec.op);
   }
-  return std::max(compute_ns, memory_ns) + static_cast<double>(device.launch_ns);
+  return with_host_part(device,
+                        std::max(compute_ns, memory_ns) + static_cast<double>(device.launch_ns));
 }
 
 }  // namespace braid

@@ -8,68 +8,23 @@
 
 #include "base/errors.h"
 #include "base/text.h"
+#include "sim/device_file.h"
 
 namespace braid {
 namespace {
 
-constexpr int kDevicesPerNode = 8;
-
-// Latencies of the steps: NCCL's tuning tables (src/graph/tuning.cc), protocols Simple and LL.
-FabricSpec nvlink(std::string name, double bytes_per_s) {
-  return {.name = std::move(name),
-          .bytes_per_s = bytes_per_s,
-          .ring_step_ns = 3'400,
-          .ring_step_small_ns = 470,
-          .tree_step_ns = 28'000,
-          .tree_step_small_ns = 520};
-}
-
-FabricSpec infiniband(std::string name, double bytes_per_s) {
-  return {.name = std::move(name),
-          .bytes_per_s = bytes_per_s,
-          .ring_step_ns = 9'600,
-          .ring_step_small_ns = 2'700,
-          .tree_step_ns = 28'000,
-          .tree_step_small_ns = 5'000};
-}
-
-// Ranks of a CPU are threads of one process, which exchange data through memory.
-FabricSpec shared_memory(double bytes_per_s) {
-  return {.name = "memory",
-          .bytes_per_s = bytes_per_s,
-          .ring_step_ns = 5'000,
-          .ring_step_small_ns = 5'000,
-          .tree_step_ns = 5'000,
-          .tree_step_small_ns = 5'000};
-}
-
-void set_fabrics(Cluster& cluster) {
-  const DeviceSpec& device = cluster.device;
-  if (device.is_host) {
-    cluster.intra_node = shared_memory(device.memory_bytes_per_s / 2);  // read and written
-    cluster.inter_node = infiniband("Ethernet 100 Gb/s", 12.5e9);
-  } else if (device.kind == "a100") {
-    cluster.intra_node = nvlink("NVLink 3", 300e9);
-    cluster.inter_node = infiniband("InfiniBand HDR 200 Gb/s", 25e9);
-  } else if (device.kind == "b200") {
-    cluster.intra_node = nvlink("NVLink 5", 900e9);
-    cluster.inter_node = infiniband("InfiniBand NDR 400 Gb/s", 50e9);
-  } else {
-    cluster.intra_node = nvlink("NVLink 4", 450e9);
-    cluster.inter_node = infiniband("InfiniBand NDR 400 Gb/s", 50e9);
-  }
-}
+constexpr std::string_view kFileEnd = ".toml";
 
 std::string examples() {
   return fmt::format(
-      "a cluster is a device ({}) and a number, such as h200x8 or h100x1024; for nodes of a size "
-      "other than 8 write h100x16:4",
+      "a cluster is a device ({}, or the path of a device file that ends in .toml) and a number, "
+      "such as h200x8 or h100x1024; for nodes of a size other than 8 write h100x16:4",
       known_device_names());
 }
 
 int usual_per_node(const DeviceSpec& device, int num_devices) {
   // Ranks on a CPU are threads of one process.
-  return device.is_host ? num_devices : kDevicesPerNode;
+  return device.is_host ? num_devices : static_cast<int>(device.node.devices);
 }
 
 std::string name_of(const DeviceSpec& device, int num_devices, int devices_per_node) {
@@ -131,8 +86,46 @@ ClusterCounts counts_of(std::string_view name, std::string_view text) {
 
 /// Position of the "x" behind the device; npos if there is none.
 size_t find_separator(std::string_view name) {
+  if (find_device(name) != nullptr) {
+    return std::string_view::npos;  // "rtx4090"
+  }
   const size_t at = name.rfind('x');
   return at == 0 ? std::string_view::npos : at;
+}
+
+/// The number of devices that a file says, unless the name has one.
+ClusterCounts counts_of_file(const DeviceSpec& device) {
+  return {.devices = device.node.nodes == 0
+                         ? 1
+                         : static_cast<int>(std::min<int64_t>(
+                               kMaxClusterDevices, device.node.nodes * device.node.devices))};
+}
+
+Cluster parse_file_cluster(std::string_view name) {
+  const size_t end = name.find(kFileEnd) + kFileEnd.size();
+  const DeviceSpec device = load_device(std::string(name.substr(0, end)));
+  const std::string_view rest = name.substr(end);
+  if (!rest.empty() && rest.front() != 'x') {
+    throw_config_error("cluster {}: behind the file stands {}; {}", quote(name, 64),
+                       quote(rest, 64), examples());
+  }
+  const ClusterCounts counts =
+      rest.empty() ? counts_of_file(device) : counts_of(name, rest.substr(1));
+  Cluster cluster = make_cluster(device, counts.devices, counts.per_node);
+  check_whole_nodes(name, cluster);
+  return cluster;
+}
+
+/// Of the largest units that ranks of the group lie outside of.
+double oversubscription_between(const Cluster& cluster, std::span<const int> ranks) {
+  for (size_t level = num_unit_levels(cluster) - 1; level > 0; --level) {
+    const int64_t unit = unit_of(cluster, ranks.front(), level);
+    if (std::any_of(ranks.begin(), ranks.end(),
+                    [&](int rank) { return unit_of(cluster, rank, level) != unit; })) {
+      return cluster.device.node.levels[level - 1].oversubscription;
+    }
+  }
+  return 1;
 }
 
 }  // namespace
@@ -147,7 +140,8 @@ Cluster make_cluster(const DeviceSpec& device, int num_devices, int devices_per_
   cluster.num_devices = num_devices;
   cluster.devices_per_node = is_usual ? usual : std::min(devices_per_node, num_devices);
   cluster.name = name_of(device, num_devices, cluster.devices_per_node);
-  set_fabrics(cluster);
+  cluster.intra_node = device.node.inside;
+  cluster.inter_node = device.node.network;
   return cluster;
 }
 
@@ -162,7 +156,14 @@ Cluster cluster_for_ranks(const Cluster& like, int num_ranks) {
   return cluster_for_ranks(like.device, num_ranks, is_usual ? 0 : like.devices_per_node);
 }
 
+bool names_device_file(std::string_view name) {
+  return name.find(kFileEnd) != std::string_view::npos;
+}
+
 Cluster parse_cluster(std::string_view name) {
+  if (names_device_file(name)) {
+    return parse_file_cluster(name);
+  }
   const size_t separator = find_separator(name);
   const DeviceSpec& device = device_of(name, name.substr(0, separator));
   const ClusterCounts counts = separator == std::string_view::npos
@@ -171,6 +172,15 @@ Cluster parse_cluster(std::string_view name) {
   Cluster cluster = make_cluster(device, counts.devices, counts.per_node);
   check_whole_nodes(name, cluster);
   return cluster;
+}
+
+size_t num_unit_levels(const Cluster& cluster) {
+  return 1 + cluster.device.node.levels.size();
+}
+
+int64_t unit_of(const Cluster& cluster, int rank, size_t level) {
+  const int64_t node = rank / cluster.devices_per_node;
+  return level == 0 ? node : node / cluster.device.node.levels[level - 1].nodes;
 }
 
 GroupPlacement place_group(const Cluster& cluster, std::span<const int> ranks) {
@@ -187,7 +197,8 @@ GroupPlacement place_group(const Cluster& cluster, std::span<const int> ranks) {
   }
   return {.num_ranks = static_cast<int>(ranks.size()),
           .num_nodes = static_cast<int>(ranks_of_node.size()),
-          .fewest_per_node = fewest};
+          .fewest_per_node = fewest,
+          .oversubscription = oversubscription_between(cluster, ranks)};
 }
 
 GroupPlacement place_neighbours(const Cluster& cluster, int num_ranks) {

@@ -9,16 +9,6 @@
 
 namespace braid {
 
-/// Links of one kind between devices. Latencies are those of NCCL's ring and tree steps.
-struct FabricSpec {
-  std::string name;                ///< "NVLink 4"
-  double bytes_per_s = 0;          ///< per device and direction, from the data sheet
-  int64_t ring_step_ns = 0;        ///< from one rank of a ring to the next, large messages
-  int64_t ring_step_small_ns = 0;  ///< the same, small messages
-  int64_t tree_step_ns = 0;
-  int64_t tree_step_small_ns = 0;
-};
-
 /// Devices of one kind in nodes of one size. Rank r runs on device r % devices_per_node of node
 /// r / devices_per_node.
 struct Cluster {
@@ -27,15 +17,16 @@ struct Cluster {
   int num_devices = 1;
   int devices_per_node = 8;
   FabricSpec intra_node;  ///< between devices of a node
-  FabricSpec inter_node;  ///< between nodes; every device has its own link
+  FabricSpec inter_node;  ///< between nodes; every device has its own link. Its levels are those of
+                          ///< DeviceSpec::node
 
   int num_nodes() const { return (num_devices + devices_per_node - 1) / devices_per_node; }
 };
 
 inline constexpr int kMaxClusterDevices = 1 << 20;
 
-/// `num_devices` devices of that kind in nodes of `devices_per_node` (0: nodes of 8, one node for
-/// CPUs), with the links of such nodes.
+/// `num_devices` devices of that kind in nodes of `devices_per_node` (0: as DeviceSpec::node says;
+/// one node for CPUs), with the links of such nodes.
 Cluster make_cluster(const DeviceSpec& device, int num_devices, int devices_per_node = 0);
 
 /// The smallest such cluster with a device for each rank: a part of a node, or whole nodes.
@@ -43,10 +34,19 @@ Cluster cluster_for_ranks(const DeviceSpec& device, int num_ranks, int devices_p
 /// The same with the devices and nodes of another cluster.
 Cluster cluster_for_ranks(const Cluster& like, int num_ranks);
 
-/// Parses a name like "h200x8", "h100x1024", "h100x16:4" (in nodes of 4) or "cpu" (one device). A
-/// cluster of more than one node must consist of whole nodes. Throws ConfigError with the known
-/// kinds, the limit or the nearest size.
+/// Parses a name like "h200x8", "h100x1024", "h100x16:4" (in nodes of 4) or "cpu" (one device). The
+/// device may be the path of a device file: "my.tomlx64"; "my.toml" alone is the cluster of
+/// NodeSpec::nodes. A cluster of more than one node must consist of whole nodes. Throws ConfigError
+/// with the known kinds, the limit or the nearest size, and as `load_device`.
 Cluster parse_cluster(std::string_view name);
+
+/// Whether the name of a cluster begins with the path of a device file.
+bool names_device_file(std::string_view name);
+
+/// The units around a device: its node (level 0), and its unit in each of DeviceSpec::node's
+/// levels (1, 2, ...), by number.
+size_t num_unit_levels(const Cluster& cluster);
+int64_t unit_of(const Cluster& cluster, int rank, size_t level);
 
 /// The distribution of a group's ranks over nodes.
 struct GroupPlacement {
@@ -54,6 +54,7 @@ struct GroupPlacement {
   int num_nodes = 1;
   int fewest_per_node = 1;  ///< ranks on the node that has the fewest: its links limit the traffic
                             ///< between nodes
+  double oversubscription = 1;  ///< of the network between them (NetworkLevel)
 
   friend bool operator==(const GroupPlacement&, const GroupPlacement&) = default;
 };

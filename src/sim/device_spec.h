@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/dtype.h"
 
@@ -31,13 +32,65 @@ struct Fp8Parts {
   double runs_of_32 = 0;
 };
 
-/// The analytic cost model's data of one device. Peaks are from the data sheet; the fractions are
-/// what long, well-shaped work reaches of them.
+/// Links of one kind between devices. Latencies are those of NCCL's ring and tree steps.
+struct FabricSpec {
+  std::string name;                ///< "NVLink 4"
+  double bytes_per_s = 0;          ///< per device and direction, from the data sheet
+  int64_t ring_step_ns = 0;        ///< from one rank of a ring to the next, large messages
+  int64_t ring_step_small_ns = 0;  ///< the same, small messages
+  int64_t tree_step_ns = 0;
+  int64_t tree_step_small_ns = 0;
+};
+
+/// A level of the network between nodes: the first `nodes` nodes are a unit, the next as many
+/// another one. Traffic that leaves a unit has a part 1 / `oversubscription` of the rate of the
+/// devices' own links, as if all devices used the links above at once.
+struct NetworkLevel {
+  int64_t nodes = 1;
+  double oversubscription = 1;
+};
+
+/// Where devices of a kind usually are: so many in a node, linked like this.
+struct NodeSpec {
+  int64_t devices = 8;
+  int64_t nodes = 0;  ///< of a cluster that is named without a number of devices; 0: one device
+  FabricSpec inside;
+  FabricSpec network;                ///< between nodes; every device has its own link
+  std::vector<NetworkLevel> levels;  ///< from small units to large ones
+};
+
+/// What other software than braid makes of a device, relative to braid's kernels: how a stack of
+/// programs runs a model (docs/stacks.md). The defaults are braid.
+struct StackSpec {
+  std::string name = "braid";
+  std::string description = "braid's own kernels, overlap and CUDA graphs";
+  double gemm = 1;       ///< rate of matrix products
+  double attention = 1;  ///< rate of fused attention
+  /// The same in addition on devices with Hopper's kernels: libraries of a time before these.
+  double hopper_gemm = 1;
+  double hopper_attention = 1;
+  double communication = 1;  ///< rate of bytes over links
+  bool fused_swiglu = true;  ///< SwiGLU runs in the epilogue of products, where the device can
+  double memory_passes = 1;  ///< bytes that ops without products move: more if they are not fused
+  /// Times that unfused attention moves the matrix of all scores in the forward, and twice as often
+  /// in the backward; 0: attention is fused.
+  double score_passes = 0;
+  int64_t op_ns = 0;    ///< the least time of an op: the host prepares and launches it
+  int64_t step_ns = 0;  ///< per step, beside the device's own: data, logging, optimizer calls
+  std::string overlap = "auto";  ///< overlap.mode for runs of this stack
+};
+
+/// The analytic cost model's data of one device, as in a device file (docs/hardware.md). Peaks are
+/// from the data sheet; the fractions are what long, well-shaped work reaches of them.
 struct DeviceSpec {
-  std::string kind;              ///< "h200"
-  std::string description;       ///< "NVIDIA H200 SXM"
-  std::string backend = "cuda";  ///< Backend::name of the backend that runs programs on it
+  std::string kind;         ///< what names it in a cluster: "h200", or the path of its file
+  std::string description;  ///< "NVIDIA H200 SXM"
+  std::vector<std::string> driver_names;  ///< parts of the name that its driver reports
+  std::string backend = "cuda";           ///< Backend::name of the backend that runs programs on it
   bool is_host = false;          ///< ranks are threads of one process, in the host's memory
+  bool hopper_products = false;  ///< braid brings kernels of products for it
+                                 ///< (backends/cuda/kernels/sm90_products.h)
+  double power_w = 0;            ///< limit; 0: unknown
 
   double bf16_flops_per_s = 0;  ///< dense, fp32 accumulation; the same for fp16
   double fp8_flops_per_s = 0;   ///< 0: unsupported
@@ -63,21 +116,25 @@ struct DeviceSpec {
   double host_bytes_per_s = 0;  ///< to and from host memory, each direction
   int64_t host_latency_ns = 0;
 
+  NodeSpec node;
+  StackSpec stack;  ///< the software that the costs are for
+
   /// The rate of matrix products of operands of that dtype. If the device has none, the rate of the
   /// next wider dtype.
   double peak_flops_per_s(DType dtype) const;
 };
 
-/// The devices of the analytic model, in the order of docs/profiles.md.
+/// The devices of hardware/, which are part of the program, by name.
 std::span<const DeviceSpec> known_devices();
 
 /// The device of that kind; null if there is none.
 const DeviceSpec* find_device(std::string_view kind);
 
-/// The kind for a device's own name ("NVIDIA H200" gives h200); null if there is none.
+/// The device for the name that a driver reports ("NVIDIA H200" gives h200): the one with the
+/// longest part of it among its `driver_names`; null if there is none.
 const DeviceSpec* device_by_name(std::string_view name);
 
-/// "a100, h100, h200, b200, cpu", for messages.
+/// "a100, a100-40, ...", for messages.
 std::string known_device_names();
 
 }  // namespace braid

@@ -124,7 +124,12 @@ DeviceSpec device_of(const Profile& profile) {
       device.fp8_flops_per_s = rate;
     }
   }
-  device.memory_bytes_per_s = profile.memory_bytes_per_s.value_or(device.memory_bytes_per_s);
+  if (profile.memory_bytes_per_s) {
+    device.memory_bytes_per_s = *profile.memory_bytes_per_s;
+    if (device.is_host) {  // ranks exchange data through memory: a byte is read and written
+      device.node.inside.bytes_per_s = *profile.memory_bytes_per_s / 2;
+    }
+  }
   device.launch_ns = profile.launch_ns;
   device.step_overhead_ns = profile.step_overhead_ns;
   return device;
@@ -299,7 +304,8 @@ std::unique_ptr<CostModel> make_measured_model(const Profile& profile, int num_d
 }
 
 std::unique_ptr<CostModel> load_cost_model(std::string_view text, int num_devices) {
-  if (text.find('/') != std::string_view::npos || text.ends_with(".json")) {
+  if (!names_device_file(text) &&
+      (text.find('/') != std::string_view::npos || text.ends_with(".json"))) {
     return make_measured_model(load_profile(std::string(text)), num_devices);
   }
   Cluster cluster = parse_cluster(text);

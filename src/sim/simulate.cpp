@@ -15,15 +15,17 @@
 namespace braid {
 namespace {
 
-/// The node of each rank, numbered in order of first occurrence: groups with equal placement on
-/// nodes have equal costs.
+/// The node of each rank and its larger units of the network, numbered in order of first
+/// occurrence: groups with equal placement have equal costs.
 GroupColor place_on_nodes(const Cluster& cluster) {
-  return [per_node = cluster.devices_per_node](std::span<const int> ranks) {
-    std::map<int, uint32_t> numbers;
+  return [&cluster](std::span<const int> ranks) {
     std::vector<uint32_t> color;
-    for (const int rank : ranks) {
-      const auto number = static_cast<uint32_t>(numbers.size());
-      color.push_back(numbers.try_emplace(rank / per_node, number).first->second);
+    for (size_t level = 0; level < num_unit_levels(cluster); ++level) {
+      std::map<int64_t, uint32_t> numbers;
+      for (const int rank : ranks) {
+        const auto number = static_cast<uint32_t>(numbers.size());
+        color.push_back(numbers.try_emplace(unit_of(cluster, rank, level), number).first->second);
+      }
     }
     return color;
   };

@@ -209,7 +209,8 @@ LayoutEstimator::DataTimes LayoutEstimator::domain_times(const Layout& layout,
     times.reduce_ns = price(CommKind::kAllReduce, domain.gradient_group, grad_bytes);
   }
   const GroupPlacement place = place_group(cluster, gradient_ranks);
-  const double inter = cluster.inter_node.bytes_per_s * place.fewest_per_node;
+  const double inter =
+      cluster.inter_node.bytes_per_s / place.oversubscription * place.fewest_per_node;
   const double part =
       place.num_nodes == 1 ? 1.0 : std::min(1.0, inter / cluster.intra_node.bytes_per_s);
   times.loss = (1.0 - model_.contention().gemm_and_sm_comm.compute) * part;

@@ -244,7 +244,7 @@ TEST(Calibrate, AProfileOfSeveralGpusIsNamedAndDescribedByThem) {
 
 TEST(Calibrate, UnknownStandInIsRefused) {
   EXPECT_THAT(message_of<ConfigError>([] { calibrate({.stand_in = "h300"}); }),
-              testing::AllOf(HasSubstr("--like \"h300\""), HasSubstr("h200, b200, cpu")));
+              testing::AllOf(HasSubstr("--like \"h300\""), HasSubstr("cpu, gb200, h100")));
 }
 
 TEST(Calibrate, GpuWithoutAStandInIsRefused) {

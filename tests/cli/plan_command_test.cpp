@@ -158,7 +158,7 @@ TEST_F(PlanCommand, DeviceMemoryIsASizeOrAGpu) {
   for (const char* text : {"80", "h1000", "cpu", "-1GiB"}) {
     EXPECT_THAT(error_of({"plan", "run.toml", "--device-memory=" + std::string(text)}, 2),
                 AllOf(HasSubstr("--device-memory = \"" + std::string(text) + "\""),
-                      HasSubstr("80GiB or 80GB, or a GPU out of a100, h100, h200, b200")))
+                      HasSubstr("80GiB or 80GB, or a GPU out of a100, a100-40, a100-pcie, b200")))
         << text;
   }
 }

@@ -53,6 +53,32 @@ TEST_F(SimulateCommand, PartsOfTheStepAddUp) {
               1);
 }
 
+TEST_F(SimulateCommand, OtherSoftwareTakesLonger) {
+  const nlohmann::json braid = json_of({"--cluster", "h100x2"});
+  const nlohmann::json eager = json_of({"--cluster", "h100x2", "--stack", "eager"});
+  EXPECT_GT(eager["mean"]["compute_ns"], braid["mean"]["compute_ns"]);
+  EXPECT_THAT(output_of({"simulate", "run.toml", "--cluster", "h100x2", "--stack", "eager"}),
+              HasSubstr("h100x2, analytic: NVIDIA H100 SXM, stack eager"));
+  EXPECT_THAT(error_of({"simulate", "run.toml", "--cluster", "h100x2", "--stack", "egar"}, 2),
+              AllOf(HasSubstr("--stack \"egar\": unknown; use one of"),
+                    HasSubstr("did you mean \"eager\"?")));
+  EXPECT_THAT(error_of({"simulate", "run.toml", "--profile", "p.json", "--stack", "eager"}, 2),
+              HasSubstr("give --cluster instead of --profile"));
+}
+
+TEST_F(SimulateCommand, HardwareOfAFileStandsInPlaceOfAName) {
+  write_test_file(path("slow.toml"), "like = \"h100\"\n[reached]\ngemm = 0.1\ngemm_burst = 0.1\n");
+  const std::string file = path("slow.toml");
+  EXPECT_GT(json_of({"--cluster", file + "x2"})["step_ns"],
+            json_of({"--cluster", "h100x2"})["step_ns"]);
+  EXPECT_THAT(output_of({"plan", "run.toml", "--cost", file + "x2", "--device-memory", file}),
+              HasSubstr("slow.tomlx2"));
+  write_test_file(path("slow.toml"), "like = \"h100\"\n[memory]\nusable_gib = 0\n");
+  EXPECT_THAT(error_of({"simulate", "run.toml", "--cluster", file + "x2"}, 2),
+              HasSubstr("slow.toml:3: memory.usable_gib = 0 is outside 0.1 to 100000; the nearest "
+                        "valid value is 0.1"));
+}
+
 TEST_F(SimulateCommand, SkewedRoutingIsBesideTheBalancedStep) {
   const Words experts{"--cluster", "h100x2",
                       "--set",     "model.experts=8",

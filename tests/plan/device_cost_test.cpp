@@ -55,13 +55,13 @@ TEST(DeviceCost, RefusesDevicesThatNothingIsKnownOf) {
   EXPECT_THAT(message_of<ConfigError>([] { with_device_cost(config_of(2), std::nullopt, 2); }),
               HasSubstr("overlap.cost = \"device\": the run is on a CPU"));
   EXPECT_THAT(message_of<ConfigError>([] { cost_of(4, "Tesla T4"); }),
-              AllOf(HasSubstr("no data sheet for \"Tesla T4\", only for a100, h100, h200"),
+              AllOf(HasSubstr("no data sheet for \"Tesla T4\", only for a100, a100-40, a100-pcie"),
                     HasSubstr("as in overlap.cost = \"a100x4\"")));
 }
 
 TEST(DeviceCost, IsNamedWhereNoDeviceIsLookedFor) {
   EXPECT_THAT(message_of<ConfigError>([] { overlap_cost_model(config_of(9)); }),
-              AllOf(HasSubstr("this command does not look for one; name one of a100, h100, h200"),
+              AllOf(HasSubstr("this command does not look for one; name one of a100, a100-40, a100-pcie"),
                     HasSubstr("--set overlap.cost=h200x16, or `braid plan --cost`")));
 }
 

@@ -22,6 +22,7 @@ TEST(ParseCluster, DeviceAndNumber) {
 TEST(ParseCluster, OneDeviceWithoutNumber) {
   EXPECT_EQ(parse_cluster("h200").num_devices, 1);
   EXPECT_EQ(parse_cluster("h200x1").name, "h200");
+  EXPECT_EQ(parse_cluster("rtx4090").num_devices, 1);  // an x in the name of a device
 }
 
 TEST(ParseCluster, LessThanANodeIsOneNode) {
@@ -61,8 +62,8 @@ TEST(ParseCluster, RanksOfACpuShareOneNode) {
 TEST(ParseCluster, UnknownDeviceIsRefusedWithTheKnownOnes) {
   const std::string message = message_of<ConfigError>([] { parse_cluster("h300x8"); });
   EXPECT_THAT(message, AllOf(HasSubstr("\"h300x8\""), HasSubstr("unknown device \"h300\""),
-                             HasSubstr("a100, h100, h200, b200, cpu"), HasSubstr("h200x8")));
-  EXPECT_THAT(message, HasSubstr("did you mean \"h100\"?"));
+                             HasSubstr("a100, a100-40, a100-pcie, b200, b300, cpu, gb200"), HasSubstr("h200x8")));
+  EXPECT_THAT(message, HasSubstr("did you mean \"b300\"?"));
   for (const char* name : {"", "x", "x8", "8", "H200x8", "h200 x8"}) {
     EXPECT_THAT(message_of<ConfigError>([&] { parse_cluster(name); }), HasSubstr("unknown device"))
         << name;
@@ -101,8 +102,12 @@ TEST(ClusterForRanks, HasWholeNodesOfTheSize) {
 TEST(DeviceByName, FindsTheKindInTheDriversName) {
   EXPECT_EQ(device_by_name("NVIDIA H200")->kind, "h200");
   EXPECT_EQ(device_by_name("NVIDIA A100-SXM4-80GB")->kind, "a100");
-  EXPECT_EQ(device_by_name("NVIDIA GB200")->kind, "b200");
-  EXPECT_EQ(device_by_name("NVIDIA GeForce RTX 4090"), nullptr);
+  EXPECT_EQ(device_by_name("NVIDIA A100-SXM4-40GB")->kind, "a100-40");
+  EXPECT_EQ(device_by_name("NVIDIA H100 80GB HBM3")->kind, "h100");
+  EXPECT_EQ(device_by_name("NVIDIA H100 PCIe")->kind, "h100-pcie");
+  EXPECT_EQ(device_by_name("NVIDIA GB200")->kind, "gb200");
+  EXPECT_EQ(device_by_name("NVIDIA GeForce RTX 4090")->kind, "rtx4090");
+  EXPECT_EQ(device_by_name("NVIDIA GeForce RTX 3090"), nullptr);
 }
 
 // By the driver, a process finds 78.7 GiB free on an H100 beside its context of 0.375 GiB

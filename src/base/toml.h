@@ -1,6 +1,7 @@
 #pragma once
 
-// Includes toml++ (for load.cpp only) with fixes for errors of version 3.3 on bad input.
+// Includes toml++ (in sources only: it is slow to compile) with fixes for errors of version 3.3 on
+// bad input.
 
 // 1. It asserts conditions that bad input violates: a header "[.train]" aborts a debug build, and a
 // release build assumes the assertion. The code after each assertion reports the mistake correctly,
@@ -22,3 +23,27 @@
 
 #include <toml++/toml.h>
 #pragma pop_macro("NDEBUG")
+
+#include "base/errors.h"
+
+namespace braid {
+
+/// A dotted key nests one table per dot, and tables are freed recursively. This limit bounds the
+/// stack.
+inline constexpr int64_t kMaxDotsPerLine = 1000;
+
+/// Throws ConfigError, naming the line, for a text of which a line has more dots.
+inline void check_toml_dots(std::string_view text, std::string_view source) {
+  int64_t line = 1;
+  int64_t dots = 0;
+  for (const char c : text) {
+    line += c == '\n' ? 1 : 0;
+    dots = c == '\n' ? 0 : dots + (c == '.' ? 1 : 0);
+    if (dots > kMaxDotsPerLine) {
+      throw_config_error("{}:{}: a line may have at most {} dots; a key is section.name", source,
+                         line, kMaxDotsPerLine);
+    }
+  }
+}
+
+}  // namespace braid
