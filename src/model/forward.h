@@ -10,6 +10,7 @@
 #include "model/stage_slice.h"
 #include "model/tensor_shard.h"
 #include "ops/graph.h"
+#include "ops/router.h"
 
 namespace braid {
 
@@ -40,10 +41,11 @@ struct ForwardOptions {
   TensorShard tensor;
   ContextShard context;
   ExpertShard experts;
-  bool mtp = false;                 ///< with kLoss: also the losses of multi-token prediction
-  RouterLosses router_losses;       ///< a stage with experts then needs the input "loss_scale", too
-  bool watch_experts = false;       ///< counts the rows of each expert (ops/expert_rows.h)
-  bool watch_room = false;          ///< counts the rows that come to a rank (RoomTally)
+  bool mtp = false;            ///< with kLoss: also the losses of multi-token prediction
+  RouterLosses router_losses;  ///< a stage with experts then needs the input "loss_scale", too
+  bool watch_experts = false;  ///< counts the rows of each expert (ops/expert_rows.h)
+  bool watch_room = false;     ///< counts the rows that come to a rank (RoomTally)
+  RoutingUse routing = RoutingUse::kScores;
   std::optional<StageSlice> stage;  ///< nothing: the whole model
 };
 

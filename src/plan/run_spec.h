@@ -45,8 +45,9 @@ struct RunSpec {
   DType dtype = DType::kF32;          ///< of compute
   std::optional<Fp8Recipe> fp8 = {};  ///< of products in layers; nothing: they are in `dtype`
   RouterLosses router_losses = {};
-  bool watch_experts = false;         ///< counts the rows of each expert
-  bool watch_room = false;            ///< counts the rows of experts that come to a rank
+  bool watch_experts = false;  ///< counts the rows of each expert
+  bool watch_room = false;     ///< counts the rows of experts that come to a rank
+  RoutingUse routing = RoutingUse::kScores;
   bool reruns_overflow = false;       ///< steps without room for all rows run again with more
   DType moments_dtype = DType::kF32;  ///< of AdamW's state
   int64_t microbatch_sequences = 1;   ///< of one microbatch as it runs
