@@ -7,8 +7,9 @@ usage: emulated.py --bin FOLDER --results FOLDER [--case NAME]... [--variant NAM
 
 Variants: `found` is the overlap that `braid simulate --auto-overlap` finds for eight such GPUs (FOUND/CASE.toml where --found has it),
 `copies` the same with the data of the other ranks made in every step (slow, in exactly the memory of the run), `defaults` what the run file says,
-`off` none. NAME-RECIPE is the same with train.fp8 = RECIPE, tensor or block (FOUND/CASE-RECIPE.toml). All cases in the first variant come
-first, so that --seconds cuts off the least important.
+`off` none. NAME-RECIPE is the same with train.fp8 = RECIPE, tensor or block (FOUND/CASE-RECIPE.toml). NAME-skewed is the same with unequal
+loads of experts, of which the rank has the busiest; cases without experts have none. All cases in the first variant come first, so that
+--seconds cuts off the least important.
 The page, FOLDER/emulated.md or --report, has the newest result of each case and variant.
 """
 import argparse
@@ -27,7 +28,9 @@ GPUS = 8
 CLUSTER = f"h200x{GPUS}"
 OVERLAPS = {"found": multi_cases.SEARCHED, "copies": multi_cases.SEARCHED, "defaults": {}, "off": multi_cases.OFF}
 RECIPES = ("tensor", "block")
-VARIANTS = OVERLAPS | {f"{name}-{recipe}": values | {"train.fp8": recipe} for name, values in OVERLAPS.items() for recipe in RECIPES}
+SKEWED = "skewed"
+VARIANTS = (OVERLAPS | {f"{name}-{recipe}": values | {"train.fp8": recipe} for name, values in OVERLAPS.items() for recipe in RECIPES}
+            | {f"{name}-{SKEWED}": values for name, values in OVERLAPS.items()})
 OF_SEARCH = ("found", "copies")
 
 PAGE = """# One rank of eight, alone on a GPU
@@ -37,7 +40,7 @@ Written by `bench/gpu/check.sh emulated` ([emulated.py](emulated.py)); measured 
 |  |  |
 | --- | --- |
 {machine}
-The cases of [cases/multi](cases/multi) for 8 GPUs. Rank 0 of eight runs with its program, memory and kernels at full size, captured as one CUDA
+The cases of [cases/multi](cases/multi) for 8 GPUs; models with experts have all their layers, and recompute what does not fit. Rank 0 of eight runs with its program, memory and kernels at full size, captured as one CUDA
 graph (a pipeline rank now runs on streams instead; its figures here are older), on one GPU. `braid emulate` simulates the other seven: communication takes as long as in the simulator ({cluster}, data sheets), including waits for
 late ranks, and delivers numbers that are made up once ([docs/simulator.md](../../docs/simulator.md#one-rank-for-real)).
 **This measures compute, overlap, launches and memory. It does not measure communication between GPUs.**
@@ -50,7 +53,7 @@ profile of one GPU; and the error of compute alone, by data sheet. Mean absolute
 Exposed: communication without compute beside it, of all communication, traced and simulated. `copies`: copies within the device stand for what
 peers would write. They are slow beside compute, so communication takes longer than simulated, and exposed time is too high. Clock and power: medians of samples of the driver, every 200 ms, while the GPU was busy.
 
-{steps_only}## Parts of the error
+{steps_only}{experts}## Parts of the error
 
 The simulated step less the traced one, in percent of the traced step, is the sum of three parts: compute; exposed communication; and the rest, in
 which nothing runs. In the sum they may cancel. Means of absolute values come last.
@@ -95,11 +98,16 @@ def parse_arguments(words=None):
 
 def settings(arguments, case, variant):
     """Run file and changes. A run file in FOUND has all settings; without one, braid searches."""
-    overlap, _, recipe = variant.partition("-")
+    overlap, _, more = variant.partition("-")
+    recipe = more if more in RECIPES else ""
     found = arguments.found / f"{'-'.join(filter(None, (case, recipe)))}.toml" if arguments.found else None
     has_found = overlap in OF_SEARCH and found and found.is_file()
     run_file = found if has_found else multi_cases.run_file(case)
     changes = multi_cases.changes(case, GPUS, arguments.small, arguments.device) | ({} if has_found else VARIANTS[variant])
+    if not arguments.small:
+        changes |= multi_cases.CASES[case].whole
+    if more == SKEWED:
+        changes |= multi_cases.CASES[case].skewed | (multi_cases.SMALL_EXPERT_RUN if arguments.small else {})
     if arguments.small and recipe:
         changes |= multi_cases.small_fp8(case, GPUS)
     return [run_file, *gpu_bench.as_arguments(changes), *(["--auto-overlap"] if overlap in OF_SEARCH and not has_found else [])]
@@ -133,6 +141,9 @@ def measure(arguments, results):
     end, failures = time.monotonic() + arguments.seconds, 0
     for variant in arguments.variants:
         for case in arguments.cases:
+            if variant.endswith(SKEWED) and not multi_cases.CASES[case].skewed:
+                print(f"{case}, {variant}: has no experts")
+                continue
             if time.monotonic() > end:
                 print(f"{case}, {variant}: no time left")
                 continue
@@ -185,6 +196,27 @@ def steps_only(records, rows, small):
     heads = ["case", "found, ms", *(head for variant in variants for head in (f"{variant}, ms", "simulated", "error"))]
     return (f"## Without a search\n\nRuns of which only the median steps were kept ({max(r['time'] for r in kept.values())[:10]}). "
             f"Mean absolute errors: {means}.\n\n{table(heads, lines)}\n")
+
+
+def experts(rows):
+    """The section of exchanges between ranks with different experts; "" without any."""
+    lines = []
+    for r in rows:
+        measured, simulated = (r[side]["communication"].get("expert") for side in ("measured", "simulated"))
+        if measured:
+            loads = [f"{r[key]:.2f}" for key in ("load", "worst_load")] if "load" in r else ["1.00", ""]
+            cells = [cell for of in (measured, simulated) for cell in (ms(of["total_ns"]), ms(of["exposed_ns"]), share(of))]
+            lines.append([r["case"], r["variant"], *loads, *cells, gib(r["planned_bytes"]), gib(r["allocated_bytes"] - r["lasting_bytes"])])
+    if not lines:
+        return ""
+    heads = ["case", "overlap", "rows of the rank", "at most", "exchanges, ms", "exposed", "share", "simulated, ms", "exposed", "share", "planned, GiB",
+             "allocated"]
+    return ("## Exchanges of rows of experts\n\nRows that come to the rank beside those of equal loads: mean of layers and microbatches, and the most. Ranks "
+            f"wait for the busiest one, which this is. Allocated: without what stands for the others.\n\n{table(heads, lines)}\n")
+
+
+def share(communication):
+    return f"{100 * communication['exposed_ns'] / communication['total_ns']:.1f}%"
 
 
 def off(simulated, measured):
@@ -282,7 +314,7 @@ def page(results, small):
     means = "; ".join(mean_distances(variant, [r for r in rows if r["variant"] == variant]) for variant in dict.fromkeys(r["variant"] for r in rows))
     memory = table(["case", "overlap", "planned", "for the others", "allocated", "by the driver", "beside it"], [memory_row(r) for r in rows])
     parts = table(["case", "overlap", "step", "compute", "exposed", "rest"], part_rows(rows))
-    return PAGE.format(parts=parts, days=" to ".join(dict.fromkeys((days[0], days[-1]))), cluster=CLUSTER, steps=steps, memory=memory, means=means, notes=notes,
+    return PAGE.format(parts=parts, experts=experts(rows), days=" to ".join(dict.fromkeys((days[0], days[-1]))), cluster=CLUSTER, steps=steps, memory=memory, means=means, notes=notes,
                        machine="".join(f"| {key} | {value} |\n" for key, value in facts),
                        steps_only=steps_only(records, rows, small), ops=table(*op_rows(rows)))
 

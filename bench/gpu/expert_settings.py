@@ -1,8 +1,11 @@
 """What PyTorch's side must know of the experts of a case, beside what `braid_bench_floor --describe` prints."""
 import tomllib
 
-# Experts of published models, as braid's presets have them; the numbers of parameters that follow are compared with braid's.
+# Experts of published models, as braid's presets have them; the numbers of parameters that follow are compared with braid's. "shared_ffn":
+# hidden features of an expert for all tokens; "dense_layers": so many first layers have an MLP.
 PRESETS = {
+    "deepseek-v2-lite": {"experts": 64, "experts_per_token": 6, "expert_ffn": 1408, "router_normalize": False, "shared_ffn": 2816,
+                         "dense_layers": 1},
     "mixtral-8x7b": {"experts": 8, "experts_per_token": 2, "expert_ffn": 14336, "router_normalize": True},
     "olmoe-1b-7b": {"experts": 64, "experts_per_token": 8, "expert_ffn": 1024, "router_normalize": False},
     "qwen3-30b-a3b": {"experts": 128, "experts_per_token": 8, "expert_ffn": 768, "router_normalize": True},

@@ -27,6 +27,7 @@
 #include "config/load.h"
 #include "config/validate.h"
 #include "data/tokenizer.h"
+#include "model/blocks/registry.h"
 #include "model/families.h"
 #include "ops/op.h"
 #include "ops/rope_scaling.h"
@@ -136,17 +137,29 @@ int64_t written_microbatches(const Case& c) {
   return c.plan.run.num_microbatches * c.plan.run.microbatch_sequences / c.config.train.microbatch;
 }
 
+/// Sizes of latent attention; null for a model without.
+Json describe_latents(const ModelSpec& model) {
+  if (!model.layers.has(kMlaBlock)) {
+    return nullptr;
+  }
+  return {{"q_rank", model.q_lora_rank},     {"kv_rank", model.kv_lora_rank},
+          {"plain", model.qk_nope_head_dim}, {"rotated", model.qk_rope_head_dim},
+          {"value", model.v_head_dim},       {"score_scale", rope_score_scale(model.rope_scaling)}};
+}
+
 Json describe(const Case& c) {
   const ModelSpec& model = c.plan.run.model;
   const MemoryPlan& memory = largest_memory(c.plan);
+  const int64_t rotated = model.layers.has(kMlaBlock) ? model.qk_rope_head_dim : model.head_size;
   const std::vector<double> frequencies =
-      rope_frequencies(model.head_size, model.rope_theta, model.rope_scaling);
+      rope_frequencies(rotated, model.rope_theta, model.rope_scaling);
   return {{"family", family_name(model.style)},
           {"layers", model.layers.size()},
           {"width", model.width},
           {"heads", model.heads},
           {"kv_heads", model.kv_heads},
           {"head_size", model.head_size},
+          {"latents", describe_latents(model)},
           {"ffn", model.ffn},
           {"vocabulary", model.vocabulary},
           {"padded_vocabulary", model.padded_vocabulary()},

@@ -14,7 +14,7 @@ import threading
 FOLDER = pathlib.Path(__file__).resolve().parent
 CASES = ["llama-1b", "llama-1b-any-order", "llama-1b-accumulate", "llama-1b-accumulate-any-order", "llama-8b-l16",
          "llama-8b-l16-any-order", "qwen2.5-7b-l14", "gpt2-124m"]
-EXPERT_CASES = ["olmoe-l12", "qwen3-30b-a3b-l6", "mixtral-8x7b-l3"]  # of folder cases/experts
+EXPERT_CASES = ["olmoe-l12", "qwen3-30b-a3b-l6", "mixtral-8x7b-l3", "deepseek-v2-lite-l8"]  # of folder cases/experts
 FINETUNE_CASES = ["llama-8b-lora"]  # of folder cases/finetune
 
 # What --small makes of every case: seconds on a CPU, to rehearse the scripts.
@@ -22,6 +22,9 @@ SMALL = {"model.layers": 2, "model.width": 128, "model.heads": 4, "model.head_si
          "model.vocabulary": 1000, "train.sequence": 64, "train.microbatch": 2, "train.global_batch": 4, "train.steps": 6,
          "data.tokenizer": "ids:1000"}
 SMALL_EXPERTS = {"model.experts": 16, "model.experts_per_token": 2, "model.expert_ffn": 64}  # in place of model.ffn
+# Of a model with latent attention, in place of sizes of plain attention; its first layer has an MLP.
+SMALL_LATENTS = {"model.kv_lora_rank": 48, "model.qk_nope_head_dim": 32, "model.qk_rope_head_dim": 16, "model.v_head_dim": 32,
+                 "model.shared_ffn": 96, "model.ffn": SMALL["model.ffn"]}
 
 
 class Failure(Exception):
@@ -193,13 +196,19 @@ def with_small_experts(changes):
     return {key: value for key, value in changes.items() if key != "model.ffn"} | SMALL_EXPERTS
 
 
+def with_small_latents(changes):
+    """The same, of a model with latent attention, too."""
+    return {key: value for key, value in changes.items() if key not in ("model.kv_heads", "model.head_size")} | SMALL_LATENTS
+
+
 def settings(case, small, device):
     """Values of `--set` for a case: none but the device, or all that makes it small."""
     changes = {"runtime.device": device}
     if small:
         changes |= SMALL
         changes["model.kv_heads"] = 4 if case.startswith("gpt2") else 2
-    return with_small_experts(changes) if small and case in EXPERT_CASES else changes
+    changes = with_small_experts(changes) if small and case in EXPERT_CASES else changes
+    return with_small_latents(changes) if small and case.startswith("deepseek") else changes
 
 
 def as_arguments(changes):

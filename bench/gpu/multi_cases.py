@@ -14,11 +14,19 @@ GPUS = (2, 4, 8)
 class Case:
     """`scales` is the dimension of the layout that becomes smaller with fewer GPUs, the others stay; with "expert", data ranks do
     too. `layers`: by number of GPUs, where those of the run file would need more than about 110 GiB of a GPU (`braid plan`), for both
-    sides; with experts 70 GiB of 4, which are H100s as often as not."""
+    sides; with experts 70 GiB of 4, which are H100s as often as not. `whole`: settings with which all layers fit into 139 GiB of each of 8,
+    and `skewed`: unequal loads of experts with room for them, both for emulated.py."""
     name: str
     scales: str = "data"
     layers: dict = dataclasses.field(default_factory=dict)
     least_gpus: int = 2
+    whole: dict = dataclasses.field(default_factory=dict)
+    skewed: dict = dataclasses.field(default_factory=dict)
+
+
+def skewed(concentration, capacity):
+    """Settings of drawn loads (moe.force_skew); `capacity` has room for all rows."""
+    return {"moe.force_balance": "false", "moe.force_skew": concentration, "moe.capacity": capacity}
 
 
 # The most important first: a run with little time measures these.
@@ -35,9 +43,11 @@ CASES = {case.name: case for case in [
     Case("qwen2.5-1.5b-zero1"),
     Case("llama-8b-pp-dp", "pipeline", least_gpus=4),
     Case("qwen2.5-32b-zero3", least_gpus=8),
-    Case("qwen3-30b-a3b-ep", "expert", layers={2: 10, 4: 9, 8: 20}),
-    Case("olmoe-7b-ep", "expert", layers={2: 12, 4: 12}),
-    Case("mixtral-8x7b-ep", "expert", layers={2: 5, 4: 5, 8: 10}),
+    Case("qwen3-30b-a3b-ep", "expert", layers={2: 10, 4: 9, 8: 20}, whole={"model.layers": 48, "memory.recompute": "full", "memory.recompute_layers": 32},
+         skewed=skewed(1, 1.9)),
+    Case("olmoe-7b-ep", "expert", layers={2: 12, 4: 12}, skewed=skewed(1, 1.85)),
+    Case("mixtral-8x7b-ep", "expert", layers={2: 5, 4: 5, 8: 10}, whole={"model.layers": 32, "memory.recompute": "full", "train.microbatch": 1},
+         skewed=skewed(16, 1.9)),
     Case("llama-8b-cp", "context", layers={2: 14, 4: 28}),
     Case("llama-8b-cp-ring", "context", layers={2: 14, 4: 28}),
 ]}

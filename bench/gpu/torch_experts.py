@@ -150,6 +150,19 @@ class Experts(nn.Module):
         return ExchangeRows.apply(results, received, sent, self.group)
 
 
+class SharedExpert(nn.Module):
+    """An expert for all tokens, whose result is added to that of the chosen ones."""
+
+    def __init__(self, width, features):
+        super().__init__()
+        self.fc1 = nn.Linear(width, 2 * features, bias=False)  # gate above up
+        self.fc2 = nn.Linear(features, width, bias=False)
+
+    def forward(self, x):
+        gate, up = self.fc1(x).chunk(2, -1)
+        return self.fc2(F.silu(gate) * up)
+
+
 class ExpertMlp(nn.Module):
     """A router and its experts in place of an MLP."""
 
@@ -158,6 +171,8 @@ class ExpertMlp(nn.Module):
         self.settings = shape["experts"]
         self.router = nn.Linear(shape["width"], self.settings["experts"], bias=False)
         self.experts = Experts(shape)
+        shared = self.settings.get("shared_ffn")
+        self.shared = SharedExpert(shape["width"], shared) if shared else None
         self.loss_scale = self.settings["balance_loss"] / shape["microbatches"]  # the loss of a step is the mean of its microbatches'
 
     def route(self, rows):
@@ -182,7 +197,8 @@ class ExpertMlp(nn.Module):
         order = chosen.flatten().short().argsort(stable=True)
         places = inverse_of(order).view(chosen.shape)
         results = self.experts(TakeRows.apply(rows, order // chosen.shape[1], places), counts)
-        return SumRows.apply(results, weights, order, places).view_as(x)
+        y = SumRows.apply(results, weights, order, places).view_as(x)
+        return y if self.shared is None else y + self.shared(x)
 
 
 def count_parameters(module, shape):

@@ -31,16 +31,16 @@ ATTENTIONS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATT
 FLASH_ATTN_4 = "flash-attn-4"
 
 
-def sdpa(q, k, v):
-    """Causal attention of [B, H, T, D] by PyTorch."""
-    return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
+def sdpa(q, k, v, scale=None):
+    """Causal attention of [B, H, T, D] by PyTorch; scores are multiplied by `scale`, by default D ** -0.5."""
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
 
 
 @torch.compiler.disable
-def flash_attn_4(q, k, v):
+def flash_attn_4(q, k, v, scale=None):
     """The same by the package flash-attn-4; its backward adds with atomics, which is its default and faster."""
     from flash_attn.cute import flash_attn_func
-    mixed = flash_attn_func(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), causal=True)
+    mixed = flash_attn_func(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), softmax_scale=scale, causal=True)
     return (mixed[0] if isinstance(mixed, tuple) else mixed).transpose(1, 2)
 
 
@@ -83,6 +83,12 @@ def rotate(x, cos, sin):
     return torch.cat((first * cos - second * sin, second * cos + first * sin), -1).to(x.dtype)
 
 
+def rotate_neighbours(x, cos, sin):
+    """The same of pairs (2 i, 2 i + 1), as in DeepSeek's models."""
+    first, second = x.float().unflatten(-1, (-1, 2)).unbind(-1)
+    return torch.stack((first * cos - second * sin, second * cos + first * sin), -1).flatten(-2).to(x.dtype)
+
+
 def make_head_norm(shape, heads):
     """The norm of query or key heads, or None."""
     size, epsilon = shape["head_size"], shape["norm_epsilon"]
@@ -114,6 +120,40 @@ class Attention(nn.Module):
         return self.proj(mixed.transpose(1, 2).reshape(batches, tokens, -1))
 
 
+class LatentAttention(nn.Module):
+    """Multi-head latent attention: DeepSeek-V2, 2024, section 2.1."""
+
+    def __init__(self, shape):
+        super().__init__()
+        sizes = shape["latents"]
+        self.heads, self.plain, self.rotated, self.value = shape["heads"], sizes["plain"], sizes["rotated"], sizes["value"]
+        size = self.plain + self.rotated
+        self.scale = sizes["score_scale"] * size ** -0.5
+        self.attend = flash_attn_4 if shape.get("attention") == FLASH_ATTN_4 else sdpa
+        if sizes["q_rank"]:
+            self.q_a = nn.Linear(shape["width"], sizes["q_rank"], bias=False)
+            self.q_norm = RmsNorm(sizes["q_rank"], shape["norm_epsilon"])
+        else:
+            self.q_a = self.q_norm = nn.Identity()
+        self.q = nn.Linear(sizes["q_rank"] or shape["width"], self.heads * size, bias=False)
+        self.kv_a = nn.Linear(shape["width"], sizes["kv_rank"] + self.rotated, bias=False)
+        self.kv_norm = RmsNorm(sizes["kv_rank"], shape["norm_epsilon"])
+        self.kv_b = nn.Linear(sizes["kv_rank"], self.heads * (self.plain + self.value), bias=False)
+        self.proj = nn.Linear(self.heads * self.value, shape["width"], bias=False)
+
+    def forward(self, x, angles):
+        batches, tokens, _ = x.shape
+        heads = lambda rows: rows.view(batches, tokens, self.heads, -1).transpose(1, 2)
+        q_plain, q_rotated = heads(self.q(self.q_norm(self.q_a(x)))).split((self.plain, self.rotated), -1)
+        latent, k_rotated = self.kv_a(x).split((self.kv_norm.weight.shape[0], self.rotated), -1)
+        k_plain, v = heads(self.kv_b(self.kv_norm(latent))).split((self.plain, self.value), -1)
+        q = torch.cat((q_plain, rotate_neighbours(q_rotated, *angles)), -1)
+        k_rotated = rotate_neighbours(k_rotated.unsqueeze(1), *angles)
+        k = torch.cat((k_plain, k_rotated.expand(-1, self.heads, -1, -1)), -1)
+        mixed = self.attend(q, k, v, self.scale)
+        return self.proj(mixed.transpose(1, 2).reshape(batches, tokens, -1))
+
+
 class Mlp(nn.Module):
     def __init__(self, shape):
         super().__init__()
@@ -135,10 +175,12 @@ def make_norm(shape):
 
 
 class Block(nn.Module):
-    def __init__(self, shape):
+    def __init__(self, shape, index=0):
         super().__init__()
-        self.attention_norm, self.attention = make_norm(shape), Attention(shape)
-        self.mlp_norm, self.mlp = make_norm(shape), ExpertMlp(shape) if shape.get("experts") else Mlp(shape)
+        experts = shape.get("experts")
+        has_experts = experts and index >= experts.get("dense_layers", 0)
+        self.attention_norm, self.attention = make_norm(shape), (LatentAttention if shape.get("latents") else Attention)(shape)
+        self.mlp_norm, self.mlp = make_norm(shape), ExpertMlp(shape) if has_experts else Mlp(shape)
 
     def forward(self, x, angles):
         x = x + self.attention(self.attention_norm(x), angles)
@@ -156,7 +198,7 @@ class Model(nn.Module):
         rows = shape["padded_vocabulary"]
         self.embedding = nn.Embedding(rows, shape["width"])
         self.positions = nn.Embedding(shape["max_positions"], shape["width"]) if shape["family"] == "gpt2" else None
-        self.layers = nn.ModuleList(Block(shape) for _ in range(shape["layers"]))
+        self.layers = nn.ModuleList(Block(shape, index) for index in range(shape["layers"]))
         self.norm = make_norm(shape)
         self.output = None if shape["tied_embeddings"] else nn.Linear(shape["width"], rows, bias=False)
 
@@ -278,9 +320,12 @@ class Trainer:
 
 def attention_ms(backend, shape, batches, device):
     """Forward and backward of one layer's attention; infinite if the backend cannot."""
-    sizes = [(batches, shape["sequence"], shape[heads], shape["head_size"]) for heads in ("heads", "kv_heads", "kv_heads")]
+    latents = shape.get("latents")
+    size, value = (latents["plain"] + latents["rotated"], latents["value"]) if latents else (shape["head_size"],) * 2
+    kv_heads = shape["heads" if latents else "kv_heads"]
+    sizes = [(batches, shape["sequence"], *of) for of in ((shape["heads"], size), (kv_heads, size), (kv_heads, value))]
     q, k, v = (torch.randn(s, device=device, dtype=torch.bfloat16).transpose(1, 2).requires_grad_() for s in sizes)
-    gradient = torch.randn(sizes[0], device=device, dtype=torch.bfloat16).transpose(1, 2)
+    gradient = torch.randn((*sizes[0][:3], value), device=device, dtype=torch.bfloat16).transpose(1, 2)
     times = []
     try:
         with sdpa_kernel(backend):
@@ -288,7 +333,7 @@ def attention_ms(backend, shape, batches, device):
                 begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
                 begin.record()
                 F.scaled_dot_product_attention(q, k, v, is_causal=True,
-                                               enable_gqa=shape["heads"] != shape["kv_heads"]).backward(gradient)
+                                               enable_gqa=shape["heads"] != kv_heads).backward(gradient)
                 end.record()
                 end.synchronize()
                 times.append(begin.elapsed_time(end))

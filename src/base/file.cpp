@@ -176,6 +176,31 @@ void PieceFile::read_at(int64_t offset_bytes, std::span<std::byte> out) const {
   }
 }
 
+PlacedFile::PlacedFile(std::string path, Mode mode) : path_(std::move(path)) {
+  fd_ = open_regular_file(path_, mode == Mode::kCreate ? O_WRONLY | O_CREAT | O_EXCL : O_WRONLY);
+  if (fd_ < 0) {
+    throw_data_error("cannot write '{}': it exists; remove it, or choose another name", path_);
+  }
+}
+
+PlacedFile::~PlacedFile() {
+  ::close(fd_);
+}
+
+void PlacedFile::write_at(int64_t offset_bytes, std::span<const std::byte> bytes) const {
+  while (!bytes.empty()) {
+    const FileOperation writing("write of", path_);
+    const ssize_t written =
+        ::pwrite(fd_, bytes.data(), std::min(bytes.size(), kMostBytesAtOnce), offset_bytes);
+    if (written >= 0) {
+      bytes = bytes.subspan(static_cast<size_t>(written));
+      offset_bytes += written;
+    } else if (errno != EINTR) {
+      throw_file_error("write", path_, "pwrite", errno);
+    }
+  }
+}
+
 SequentialReader::SequentialReader(const PieceFile& file, int64_t begin_bytes, int64_t end_bytes)
     : file_(file), at_bytes_(begin_bytes), end_bytes_(end_bytes) {}
 

@@ -42,6 +42,29 @@ class PieceFile {
   int64_t size_bytes_ = 0;
 };
 
+/// A regular file into which pieces are written, at any place and from any thread or process; it
+/// stays open. What was never written inside it reads as zeros. Not movable.
+class PlacedFile {
+ public:
+  enum class Mode : uint8_t {
+    kCreate,  ///< the file must not exist
+    kOpen,    ///< the file must exist
+  };
+
+  /// Throws DataError if the file cannot be opened, or exists and is to be created.
+  PlacedFile(std::string path, Mode mode);
+  PlacedFile(const PlacedFile&) = delete;
+  PlacedFile& operator=(const PlacedFile&) = delete;
+  ~PlacedFile();
+
+  const std::string& path() const { return path_; }
+  void write_at(int64_t offset_bytes, std::span<const std::byte> bytes) const;
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+};
+
 /// Reads a part of a file from front to back, in steps of any size, with few calls of the system.
 /// Memory: `kPartBytes`, or the part if it is smaller. Not thread-safe.
 class SequentialReader {

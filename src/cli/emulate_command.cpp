@@ -68,12 +68,16 @@ void run(const EmulateArguments& arguments, const Console& console) {
   const Device device = device_of(config);
   const auto model = with_links_of_run(
       cost_model_of(arguments.machine, static_cast<int>(config.parallel.ranks)), config.links);
-  const SimulatedRun simulated(settings_for(arguments.machine, std::move(config), vocabulary,
-                                            *model, console, arguments.json),
-                               *model, {.starts_on_arrival = !arguments.no_waits},
-                               PlannedRanks::kEveryPlaceInFull);
+  SimulatedRun simulated(settings_for(arguments.machine, std::move(config), vocabulary, *model,
+                                      console, arguments.json),
+                         *model, {.starts_on_arrival = !arguments.no_waits},
+                         PlannedRanks::kEveryPlaceInFull);
   const RunSpec& chosen = simulated.spec();
   EmulatedPeers peers = emulated_peers(simulated, arguments.rank);
+  if (const auto load = emulated_load(simulated.plan(), arguments.rank)) {
+    simulated.set_routed_load(load->mean);
+    peers = emulated_peers(simulated, arguments.rank);
+  }
   peers.anew_bytes = arguments.copies ? INT64_MAX : kSmallResultBytes;
   if (!arguments.json) {
     console.print(describe_layout(chosen) + describe_place(arguments, device, simulated));

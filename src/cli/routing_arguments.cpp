@@ -27,7 +27,9 @@ std::optional<RoutingLoads> routing_loads(const RoutingArguments& arguments, con
     return drawn_loads(run, *arguments.skew);
   }
   if (arguments.loads.empty()) {
-    return std::nullopt;
+    const double forced = run.config.moe.force_skew;
+    return forced > 0 && run.mesh.sizes().expert > 1 ? std::optional(drawn_loads(run, forced))
+                                                     : std::nullopt;
   }
   const Metrics metrics = read_metrics(arguments.loads);
   if (metrics.steps.empty() && metrics.experts.empty()) {

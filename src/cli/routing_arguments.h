@@ -17,8 +17,8 @@ struct RoutingArguments {
 /// Adds --routing-skew and --routing-loads. `arguments` must outlive the parsing.
 void add_routing_options(CLI::App& command, RoutingArguments& arguments);
 
-/// Nothing if neither option is given. Throws ConfigError as `drawn_loads` and `recorded_loads`,
-/// and DataError for a file that cannot be read.
+/// Without an option the loads of moe.force_skew, or nothing. Throws ConfigError as `drawn_loads`
+/// and `recorded_loads`, and DataError for a file that cannot be read.
 std::optional<RoutingLoads> routing_loads(const RoutingArguments& arguments, const RunSpec& run);
 
 }  // namespace braid

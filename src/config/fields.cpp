@@ -189,6 +189,10 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(moe, watch), kStepsOrZero, "Steps between records in metrics.jsonl of how equal the loads of experts are, and of the losses of routers, for each layer; the first and the last step have one, too. 0 = nothing is counted. Counting changes no bit of the training."},
     Field{BRAID_KEY(moe, watch_counts), kStepsOrZero, "Steps between those of these records that have the rows of each expert, too; the first and the last step have them. 0 = none. Without them the report has no picture of the loads."},
     Field{BRAID_KEY(moe, force_balance), kAny, "Routers choose experts in turn instead of by their scores, so that all have equal loads: to measure speed without the effect of unequal ones. Such a run learns nothing useful from its routers."},
+    Field{BRAID_KEY(moe, force_skew), {.minimum = 0, .maximum = 1e6}, "Routers choose experts at random, by shares that are drawn for each layer from a Dirichlet distribution with this concentration (100: almost equal loads, 1: very unequal): to measure what unequal loads cost. All steps, microbatches and layouts have the same loads. 0 = they choose by their scores."},
+    Field{BRAID_KEY(moe, replay), kAny, "A file of moe.record: routers choose the experts that it has for the same step, layer and token, with the weights that these have by today's scores. Any layout reads it. Behind its last step it begins again."},
+    Field{BRAID_KEY(moe, record), kAny, "A new file for the experts that routers choose in the first moe.record_steps steps of the run, 2 bytes each."},
+    Field{BRAID_KEY(moe, record_steps), {.minimum = 1, .maximum = 1e6}, "Steps that moe.record records."},
     Field{BRAID_KEY(moe, bias_update_rate), {.minimum = 0, .maximum = 1}, "With model.router_bias: by how much a step raises the bias of each expert that had fewer tokens than the mean of the global batch, and lowers that of each that had more; 0 = biases stay as they are."},
 
     Field{BRAID_KEY(lora, rank), {.minimum = 0, .maximum = 4096}, "Columns of B and rows of A, in y = x W^T + (alpha / rank) (x A^T) B^T. 0 = there are no adapters, and all weights are trained."},

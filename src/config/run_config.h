@@ -144,6 +144,10 @@ struct MoeConfig {
   int64_t watch = 10;
   int64_t watch_counts = 500;
   bool force_balance = false;
+  double force_skew = 0.0;
+  std::string replay;
+  std::string record;
+  int64_t record_steps = 1;
   double bias_update_rate = 0.001;
 
   friend bool operator==(const MoeConfig&, const MoeConfig&) = default;

@@ -185,6 +185,11 @@ std::string describe_emulation(const RankEmulation& emulation, const SimulatedRu
       fmt::format("exposed   {}; simulated {}\n", exposed_text(measured), exposed_text(predicted));
   text += fmt::format("idle      {:.2f} ms, simulated {:.2f} ms\n", ms(measured.bubble_ns),
                       ms(predicted.bubble_ns));
+  if (emulation.load) {
+    text += fmt::format(
+        "routing   given: {:.2f} times the rows of equal loads come to the rank, {:.2f} at most\n",
+        emulation.load->mean, emulation.load->worst);
+  }
   text += memory_line(emulation);
   for (const std::string& note : emulation.notes) {
     text += fmt::format("note      {}\n", note);
@@ -208,6 +213,10 @@ std::string emulation_json(const RankEmulation& emulation, const SimulatedRun& s
                {"measured", to_json(sides.measured)},
                {"simulated", to_json(sides.simulated)},
                {"notes", emulation.notes}};
+  if (emulation.load) {
+    json["load"] = emulation.load->mean;
+    json["worst_load"] = emulation.load->worst;
+  }
   if (emulation.driver_bytes) {
     json["driver_bytes"] = *emulation.driver_bytes;
   }

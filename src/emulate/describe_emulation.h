@@ -17,8 +17,9 @@ namespace braid {
 std::string describe_emulation(const RankEmulation& emulation, const SimulatedRun& simulated);
 
 /// The same as a JSON object: step_ns (median), steps_ns, tokens_per_s_per_rank, planned_bytes,
-/// lasting_bytes, allocated_bytes, driver_bytes, and twice, as "measured" and "simulated", step_ns,
-/// compute_ns, exposed_ns, copy_ns, idle_ns, communication by kind and ops.
+/// lasting_bytes, allocated_bytes, driver_bytes, load and worst_load (EmulatedLoad), and twice, as
+/// "measured" and "simulated", step_ns, compute_ns, exposed_ns, copy_ns, idle_ns, communication by
+/// kind and ops.
 std::string emulation_json(const RankEmulation& emulation, const SimulatedRun& simulated);
 
 }  // namespace braid

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <span>
 #include <string_view>
@@ -13,8 +14,11 @@
 #include "base/text.h"
 #include "base/worker_pool.h"
 #include "ops/optimizer.h"
+#include "ops/router.h"
+#include "parallel/parameter_layout.h"
 #include "plan/emulated_peers.h"
 #include "plan/rank_programs.h"
+#include "runtime/rank_routing.h"
 #include "runtime/step_exchange.h"
 #include "state/initial_weights.h"
 #include "state/state_map.h"
@@ -72,6 +76,17 @@ void fill_inputs(const StepExchange::Values& values, const RunSpec& run, uint32_
   const size_t num_scalars = values.optimizer_scalars.size();
   check(num_scalars <= scalars.size(), "the optimizer takes {} numbers", num_scalars);
   std::copy_n(scalars.begin(), num_scalars, values.optimizer_scalars.begin());
+}
+
+/// The source of given choices, for the rank as the busiest one. Null if there is none.
+std::unique_ptr<RoutingSource> routing_of(const RunPlan& plan, int rank) {
+  const ExpertShard shard = expert_shard(plan.run.mesh, rank, plan.run.parallel);
+  return make_routing_source(plan.run, FavouredExperts{.index = shard.index, .runs = shard.size});
+}
+
+int64_t routing_elems(const Program& program) {
+  const auto found = std::ranges::find(program.buffers, kRoutingBuffer, &Buffer::name);
+  return found == program.buffers.end() ? 0 : found->num_elems();
 }
 
 /// Writes the rank's share of fresh weights; those of other ranks are not generated.
@@ -149,6 +164,29 @@ int64_t RankEmulation::median_step_ns() const {
   return sorted.size() % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 }
 
+std::optional<EmulatedLoad> emulated_load(const RunPlan& plan, int rank) {
+  const int64_t elems = routing_elems(plan_of_rank(plan, rank).programs[kTrainProgram]);
+  const std::unique_ptr<RoutingSource> source = routing_of(plan, rank);
+  if (source == nullptr || elems == 0) {
+    return std::nullopt;
+  }
+  const RankRouting routing(plan, rank);
+  std::vector<int32_t> experts(static_cast<size_t>(elems));
+  routing.fill(*source, 1, experts);
+  const std::vector<double> loads = routing.loads(experts);
+  const EmulatedLoad load{
+      .mean = std::accumulate(loads.begin(), loads.end(), 0.0) / static_cast<double>(loads.size()),
+      .worst = *std::ranges::max_element(loads)};
+  const double capacity = plan.run.config.moe.capacity;
+  if (capacity > 0 && load.worst > capacity) {
+    throw_config_error(
+        "moe.capacity = {}: up to {:.3f} times the rows of equal loads come to rank {}; set "
+        "moe.capacity = {:.3f}",
+        capacity, load.worst, rank, std::ceil(load.worst * 1e3) / 1e3);
+  }
+  return load;
+}
+
 RankEmulation emulate_rank(const RunPlan& plan, int rank, const EmulatedPeers& peers,
                            const RankEmulationOptions& options) {
   check(options.steps > 0 && options.warmup_steps >= 0, "{} steps behind {}", options.steps,
@@ -161,13 +199,19 @@ RankEmulation emulate_rank(const RunPlan& plan, int rank, const EmulatedPeers& p
   const std::unique_ptr<Executor> executor =
       make_executor(planned, memory, config.runtime.repeatable, peers, options);
   const int64_t num_slots = executor->max_steps_in_flight();
-  StepExchange exchange(*executor, planned.programs[kTrainProgram], static_cast<int>(num_slots));
+  StepExchange exchange(*executor, planned.programs[kTrainProgram], static_cast<int>(num_slots),
+                        plan.run.routing);
+  const std::unique_ptr<RoutingSource> source = routing_of(plan, rank);
   for (int64_t slot = 0; slot < num_slots; ++slot) {
-    fill_inputs(exchange.slot(static_cast<size_t>(slot)), plan.run,
-                static_cast<uint32_t>(config.data.seed + slot));
+    const StepExchange::Values& values = exchange.slot(static_cast<size_t>(slot));
+    fill_inputs(values, plan.run, static_cast<uint32_t>(config.data.seed + slot));
+    if (source) {
+      RankRouting(plan, rank).fill(*source, 1, values.routing);
+    }
   }
   write_weights(*executor, plan, rank, options.threads);
   RankEmulation result;
+  result.load = emulated_load(plan, rank);
   result.step_ns = time_steps(*executor, exchange, num_slots, options);
   const std::optional<int64_t> free_after = free_bytes(options.device);
   result.timeline = trace_step(*executor, exchange, options.device.backend->name);

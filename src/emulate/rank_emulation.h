@@ -21,6 +21,19 @@ struct RankEmulationOptions {
   int64_t steps = 5;              ///< timed, at least 1
 };
 
+/// Rows of experts that come to an emulated rank, beside those of equal loads, if its routers'
+/// choices are given (RoutingUse::kGiven).
+struct EmulatedLoad {
+  double mean = 1;   ///< over layers and microbatches
+  double worst = 1;  ///< the most: the least moe.capacity with room for all
+};
+
+/// Of a rank whose peers route as it does. With moe.force_skew it is the busiest one of its layers,
+/// for which the others wait, and which can be simulated by SimulatedRun::set_routed_load. Nothing
+/// if routers choose by scores. Throws ConfigError naming moe.capacity if rows would lack room, and
+/// as `make_routing_source`.
+std::optional<EmulatedLoad> emulated_load(const RunPlan& plan, int rank);
+
 /// One rank of a run, executed without the others.
 struct RankEmulation {
   std::vector<int64_t> step_ns;  ///< of the timed steps, each from the end of the previous one
@@ -33,6 +46,7 @@ struct RankEmulation {
   /// Decrease of the free memory reported by a GPU's driver: the total use, including libraries,
   /// graphs and the emulation itself.
   std::optional<int64_t> driver_bytes;
+  std::optional<EmulatedLoad> load;
   std::vector<std::string> notes;  ///< Executor::notes
 
   int64_t median_step_ns() const;

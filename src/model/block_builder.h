@@ -27,6 +27,7 @@ class BlockBuilder {
   const ContextShard& context() const { return options_.context; }
   const ExpertShard& experts() const { return options_.experts; }
   const RouterLosses& router_losses() const { return options_.router_losses; }
+  RoutingUse routing() const { return options_.routing; }
   /// A tally "<scope>.<name>" i64 [elems] of the step; nothing if rows of experts are not counted.
   std::optional<ValueId> expert_tally(std::string_view name, int64_t elems);
   /// The same; nothing if rows are not counted that come to a rank.

@@ -12,6 +12,7 @@
 #include "model/tensor_shard.h"
 #include "ops/documents.h"
 #include "ops/graph.h"
+#include "ops/router.h"
 
 namespace braid {
 
@@ -47,11 +48,12 @@ struct ForwardOptions {
   TensorShard tensor;
   ContextShard context;
   ExpertShard experts;
-  bool mtp = false;                 ///< with kLoss: also the losses of multi-token prediction
-  RouterLosses router_losses;       ///< a stage with experts then needs the input "loss_scale", too
-  AttentionDocuments documents;     ///< of each sequence; none: a sequence is one document
-  bool watch_experts = false;       ///< counts the rows of each expert (ops/expert_rows.h)
-  bool watch_room = false;          ///< counts the rows that come to a rank (RoomTally)
+  bool mtp = false;              ///< with kLoss: also the losses of multi-token prediction
+  RouterLosses router_losses;    ///< a stage with experts then needs the input "loss_scale", too
+  AttentionDocuments documents;  ///< of each sequence; none: a sequence is one document
+  bool watch_experts = false;    ///< counts the rows of each expert (ops/expert_rows.h)
+  bool watch_room = false;       ///< counts the rows that come to a rank (RoomTally)
+  RoutingUse routing = RoutingUse::kScores;
   std::optional<StageSlice> stage;  ///< nothing: the whole model
 };
 

@@ -74,6 +74,10 @@ void check_route(const OpSpec& spec) {
     operands.expect("bias", Access::kRead, logits.dtype, {logits.shape[1]});
   }
   const Shape choice{logits.shape[0], attributes.rule.per_token};
+  if (attributes.source.given) {
+    operands.require(!attributes.choice.forced, "a given choice cannot be forced, too");
+    operands.expect("given", Access::kRead, DType::kI32, choice);
+  }
   operands.expect("weights", Access::kWrite, logits.dtype, choice);
   operands.expect("experts", Access::kWrite, DType::kI32, choice);
   operands.done();
@@ -220,20 +224,20 @@ std::optional<ValueId> bias_parameter(BackwardBuilder& builder, ValueId bias) {
   return builder.value(bias).kind == ValueKind::kParam ? std::optional(bias) : std::nullopt;
 }
 
-void count_choices(BackwardBuilder& builder, const Node& node) {
+void count_choices(BackwardBuilder& builder, const Node& node, ValueId experts) {
   if (const auto bias = bias_parameter(builder, node.operands[1])) {
-    builder.add_node(node, "count_choices", to_attributes(RouterGradAttributes{.accumulate = true}),
-                     std::array{Operand{node.operands[3]},
-                                Operand{builder.main_grad(*bias), Access::kReadWrite}},
-                     Phase::kWgrad);
+    builder.add_node(
+        node, "count_choices", to_attributes(RouterGradAttributes{.accumulate = true}),
+        std::array{Operand{experts}, Operand{builder.main_grad(*bias), Access::kReadWrite}},
+        Phase::kWgrad);
   }
 }
 
 void route_backward(BackwardBuilder& builder, const Node& node) {
   const auto attributes = attributes_of<RouteAttributes>(node.spec);
-  const size_t at = attributes.has_bias ? 2 : 1;  // of the weights; then experts
+  const size_t at = attributes.weights_operand();
   if (attributes.has_bias) {
-    count_choices(builder, node);
+    count_choices(builder, node, node.operands[at + 1]);
   }
   const std::optional<ValueId> d_weights = builder.grad_of(node.operands[at]);
   if (!d_weights) {
@@ -356,6 +360,7 @@ const OpDefinition kRouteOp{
     .backward = route_backward,
     .recompute = Recompute::kNone,
     .split = kRouteSplit,
+    .integers = chosen_experts,
 };
 
 const OpDefinition kRouteBackwardOp{
@@ -426,22 +431,36 @@ ValueId router_linear(GraphBuilder& builder, ValueId x, ValueId weight, std::str
 }
 
 RouteResult route(GraphBuilder& builder, ValueId logits, std::optional<ValueId> bias,
-                  const RouterRule& rule, std::string_view site, const ForcedChoice& choice) {
+                  const RouteOptions& options, std::string_view site) {
   const Value input = builder.value(logits);
-  const Shape pairs{input.shape[0], rule.per_token};
+  const Shape pairs{input.shape[0], options.rule.per_token};
+  const auto of_host = [&](ValueKind kind) {
+    return builder.add_value({.name = builder.scoped(fmt::format("{}{}", site, kRoutingSuffix)),
+                              .dtype = DType::kI32,
+                              .shape = pairs,
+                              .kind = kind});
+  };
   const RouteResult result{
       .weights = builder.add_activation(fmt::format("{}.weights", site), input.dtype, pairs),
-      .experts = builder.add_activation(fmt::format("{}.experts", site), DType::kI32, pairs)};
+      .experts = options.use == RoutingUse::kRecorded
+                     ? of_host(ValueKind::kOutput)
+                     : builder.add_activation(fmt::format("{}.experts", site), DType::kI32, pairs)};
+  const bool given = options.use == RoutingUse::kGiven;
   std::vector<Operand> operands{{logits}};
   if (bias) {
     operands.push_back({widened(builder, *bias, fmt::format("{}.bias", site))});
   }
+  if (given) {
+    operands.push_back({of_host(ValueKind::kInput)});
+  }
   operands.push_back({result.weights, Access::kWrite});
   operands.push_back({result.experts, Access::kWrite});
-  builder.add_node(
-      "route",
-      to_attributes(RouteAttributes{.rule = rule, .has_bias = bias.has_value(), .choice = choice}),
-      operands, site);
+  builder.add_node("route",
+                   to_attributes(RouteAttributes{.rule = options.rule,
+                                                 .has_bias = bias.has_value(),
+                                                 .choice = given ? ForcedChoice{} : options.forced,
+                                                 .source = {.given = given}}),
+                   operands, site);
   return result;
 }
 

@@ -57,15 +57,28 @@ struct ForcedChoice {
   friend bool operator==(const ForcedChoice&, const ForcedChoice&) = default;
 };
 
+/// With `given`, another operand behind logits and bias, given i32 [T,K], is the choice, whatever
+/// the logits and groups are: experts = given. Weights are those of these experts. The experts of a
+/// token are different ones.
+struct GivenChoice {
+  bool given = false;
+  void fields(auto&& visit) { visit("given", given); }
+  friend bool operator==(const GivenChoice&, const GivenChoice&) = default;
+};
+
 struct RouteAttributes {
   RouterRule rule;
   bool has_bias = false;
   ForcedChoice choice = {};
+  GivenChoice source = {};
   void fields(auto&& visit) {
     rule.fields(visit);
     visit("has_bias", has_bias);
     visit.optional(choice);
+    visit.optional(source);
   }
+  /// The index of the operand `weights`; `experts` follows.
+  size_t weights_operand() const { return 1 + (has_bias ? 1u : 0u) + (source.given ? 1u : 0u); }
 };
 
 /// route_backward: logits f32 [T,E], weights f32 [T,K], experts i32 [T,K], d_weights f32 [T,K] ->
@@ -123,6 +136,18 @@ struct RouterLossAttributes {
   }
 };
 
+/// What the host has to do with the experts that routers choose.
+enum class RoutingUse : uint8_t {
+  kScores,    ///< nothing: they choose by their scores
+  kGiven,     ///< it gives them to `route`
+  kRecorded,  ///< it reads them
+};
+
+/// The buffer of the choices of all routers of a rank's training step that the host gives or reads,
+/// i32 [routers, M, T K], and the end of the names of their values.
+inline constexpr std::string_view kRoutingBuffer = "routing";
+inline constexpr std::string_view kRoutingSuffix = ".routing";
+
 /// The buffer of the losses of all routers of a rank's training step, f32 [outputs, M, 2].
 inline constexpr std::string_view kRouterLossesBuffer = "router_losses";
 
@@ -143,9 +168,15 @@ struct RouteResult {
   ValueId experts;  ///< i32 [T,K]
 };
 /// A bias of activations' type is widened first. If it is a parameter, its main grad counts
-/// choices.
+/// choices. `forced` has no effect on a given choice. Choices that the host gives or reads are the
+/// value "<scope>.<site>.routing".
+struct RouteOptions {
+  RouterRule rule;
+  ForcedChoice forced = {};
+  RoutingUse use = RoutingUse::kScores;
+};
 RouteResult route(GraphBuilder& builder, ValueId logits, std::optional<ValueId> bias,
-                  const RouterRule& rule, std::string_view site, const ForcedChoice& choice = {});
+                  const RouteOptions& options, std::string_view site);
 
 /// Counts f32 [sequences, num_experts].
 struct SequenceCountSizes {

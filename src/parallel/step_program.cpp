@@ -65,7 +65,8 @@ class TrainProgram {
                            .router_losses = options.router_losses,
                            .documents = options.documents,
                            .watch_experts = options.watch_experts,
-                           .watch_room = options.watch_room},
+                           .watch_room = options.watch_room,
+                           .routing = options.routing},
                .num_microbatches = options.num_microbatches,
                .fp8 = options.fp8}) {
     check(!options.update_weights || options.dtype != DType::kF64,
@@ -106,6 +107,7 @@ class TrainProgram {
     std::vector<std::string> router_losses;
     std::map<std::string, Value> values = jobs_.io_values();
     bind_mtp(values);
+    bind_routing(values);
     for (const auto& [name, value] : values) {
       if (name == "loss") {
         jobs_.bind(name, {losses_, 1});
@@ -147,6 +149,29 @@ class TrainProgram {
          0);
     bind("loss_scale", add_io(builder, "mtp_loss_scales", scale.dtype, {mtp_depth_}), 1, 0, 0);
     bind("loss", losses_, microbatches, 1, microbatches);
+  }
+
+  /// Binds one buffer for the choices of all routers, and removes them from `values`.
+  void bind_routing(std::map<std::string, Value>& values) {
+    std::vector<std::string> names;
+    for (const auto& [name, value] : values) {
+      if (name.ends_with(kRoutingSuffix)) {
+        names.push_back(name);
+      }
+    }
+    if (names.empty()) {
+      return;
+    }
+    const int64_t microbatches = options_.num_microbatches;
+    const int64_t choices = values.at(names.front()).shape.num_elems();
+    const BufferId buffer = add_io(start_.builder, std::string(kRoutingBuffer), DType::kI32,
+                                   {static_cast<int64_t>(names.size()), microbatches, choices});
+    for (size_t i = 0; i < names.size(); ++i) {
+      jobs_.bind(names[i], {.buffer = buffer,
+                            .stride_elems = choices,
+                            .begin = static_cast<int64_t>(i) * microbatches * choices});
+      values.erase(names[i]);
+    }
   }
 
   /// Binds one buffer for all of them, so that the host reads them at once.

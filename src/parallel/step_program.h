@@ -34,6 +34,7 @@ struct TrainProgramOptions {
   AttentionDocuments documents = {};  ///< of each sequence
   bool watch_experts = false;         ///< counts the rows of each expert
   bool watch_room = false;            ///< counts the rows of experts that come to a rank
+  RoutingUse routing = RoutingUse::kScores;
   OptimizerOptions optimizer;
   /// False: the step ends with the reduced gradients and does not change the weights. Main grads
   /// are then persistent so that the host can read them.
@@ -56,13 +57,15 @@ struct TrainProgramOptions {
 /// has the head, or experts whose routers have losses; "optimizer_scalars" f32 [3], or [4] with
 /// bf16 moments (see ops/optimizer.h). With multi-token prediction of D depths (model/mtp.h), a
 /// rank with the head has "mtp_tokens" and "mtp_labels" i32 [D, M, rows] and "mtp_loss_scales" f32
-/// [D], too. After the step the host reads "losses" f32 [M], or [1 + D, M] (summed over all ranks;
-/// the sum of the first M is the loss of the step, and those behind them are the losses of each
-/// depth, times mtp_loss_weight / D), "grad_norm" f32 [1] and "grad_scale" f32 [1] (0: the step was
-/// skipped). They are the same on every rank. Two more are those of the rank alone, and
-/// plan/tallies.h says what is where in them: "tallies" i64 with Fp8Recipe::watch, `watch_experts`
-/// or `watch_room`, and "router_losses" f32 [outputs, M, 2] with router losses, which are sums over
-/// microbatches and ranks like the loss of the step.
+/// [D], too. With RoutingUse::kGiven, a rank with experts has "routing" i32 [routers, M, rows of
+/// the router * experts per token], whose routers runtime/rank_routing.h tells apart. After the
+/// step the host reads "losses" f32 [M], or [1 + D, M] (summed over all ranks; the sum of the first
+/// M is the loss of the step, and those behind them are the losses of each depth, times
+/// mtp_loss_weight / D), "grad_norm" f32 [1] and "grad_scale" f32 [1] (0: the step was skipped).
+/// They are the same on every rank. Two more are those of the rank alone, and plan/tallies.h says
+/// what is where in them: "tallies" i64 with Fp8Recipe::watch, `watch_experts` or `watch_room`, and
+/// "router_losses" f32 [outputs, M, 2] with router losses, which are sums over microbatches and
+/// ranks like the loss of the step. With RoutingUse::kRecorded "routing" is a result, too.
 Program build_train_program(const ModelSpec& model, const ParameterLayout& layout, const Mesh& mesh,
                             int rank, const TrainProgramOptions& options);
 

@@ -23,6 +23,7 @@ std::vector<Program> build_programs(const RunSpec& run, const ParameterLayout& l
                            .documents = run.documents,
                            .watch_experts = run.watch_experts,
                            .watch_room = run.watch_room,
+                           .routing = run.routing,
                            .optimizer = {.beta1 = optimizer.beta1,
                                          .beta2 = optimizer.beta2,
                                          .epsilon = optimizer.epsilon,

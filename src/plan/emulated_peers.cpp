@@ -9,6 +9,7 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "memory/lasting_buffers.h"
+#include "ops/expert_exchange.h"
 #include "ops/meets_others.h"
 #include "ops/offload.h"
 #include "plan/rank_programs.h"
@@ -36,15 +37,21 @@ void check_is_planned(const RunPlan& plan, int rank) {
                      join(planned, ", "), plan.ranks.size() > kMostNamed ? ", ..." : "");
 }
 
+/// Whether peers send the result of a task once and for all: exchanged rows must fit the offsets of
+/// their step.
+bool may_last(const OpSpec& spec) {
+  return !exchanges_rows(spec);
+}
+
 /// Calls `use` with the BufferId and the bytes of each buffer that is written by tasks that
-/// communicate, or (`communicate` false) by all other tasks.
+/// communicate and may last, or (`communicate` false) by all other tasks.
 void for_each_written(const Program& program, bool communicate,
                       const std::function<void(size_t buffer, int64_t num_bytes)>& use) {
   const std::vector<bool> meets = tasks_that_meet_others(program);
   for (size_t task = 0; task < program.tasks.size(); ++task) {
     const OpSpec& spec = program.spec(program.tasks[task]);
     const auto ranges = program.operands_of(program.tasks[task]);
-    const bool is_meant = meets[task] == communicate && !does_nothing(spec);
+    const bool is_meant = (meets[task] && may_last(spec)) == communicate && !does_nothing(spec);
     for (size_t i = 0; i < ranges.size() && is_meant; ++i) {
       if (writes(spec.operands[i].access)) {
         use(ranges[i].buffer.index(),

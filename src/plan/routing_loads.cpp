@@ -5,56 +5,12 @@
 #include <numeric>
 
 #include "base/errors.h"
-#include "base/philox.h"
 #include "base/text.h"
 #include "model/blocks/registry.h"
+#include "plan/dirichlet.h"
 
 namespace braid {
 namespace {
-
-/// Independent of the platform's library, like everything else that is random in braid.
-class Draws {
- public:
-  double uniform() {  // in (0, 1)
-    const auto number = static_cast<uint32_t>(count_++);
-    const auto words = philox4x32({number, 0, 0, 0}, {0x0A11, 0x10AD});
-    return (static_cast<double>(words[0]) + 0.5) * 0x1p-32;
-  }
-
-  double normal() { return philox_normal(kNormals, count_++); }
-
-  /// The logarithm of a Gamma variate with this shape. Below 1, that of shape + 1 times a power of
-  /// a uniform variate, so small shapes do not become 0. Source: Marsaglia and Tsang, A simple
-  /// method for generating gamma variables, 2000.
-  double log_gamma(double shape) {
-    if (shape < 1) {
-      return log_gamma(shape + 1) + std::log(uniform()) / shape;
-    }
-    const double d = shape - 1.0 / 3;
-    const double c = 1 / std::sqrt(9 * d);
-    while (true) {
-      const double x = normal();
-      const double v = std::pow(1 + c * x, 3);
-      if (1 + c * x > 0 && std::log(uniform()) < x * x / 2 + d - d * v + d * std::log(v)) {
-        return std::log(d * v);
-      }
-    }
-  }
-
- private:
-  static constexpr uint64_t kNormals = 0x10AD5;
-  uint64_t count_ = 0;
-};
-
-std::vector<double> dirichlet(int64_t size, double concentration, Draws& draws) {
-  std::vector<double> shares(static_cast<size_t>(size));
-  std::ranges::generate(shares, [&] { return draws.log_gamma(concentration); });
-  const double largest = *std::ranges::max_element(shares);
-  for (double& share : shares) {
-    share = std::exp(share - largest);
-  }
-  return shares;
-}
 
 void require_ranks(const RunSpec& run, const char* option) {
   if (run.mesh.sizes().expert == 1) {
@@ -110,11 +66,10 @@ RoutingLoads drawn_loads(const RunSpec& run, double concentration) {
                        concentration);
   }
   require_ranks(run, "--routing-skew");
-  Draws draws;
+  DirichletDraws draws(run.model.experts, concentration);
   std::vector<double> busiest;
   for (int64_t i = 0; i < layers_with_experts(run) * kDrawsPerLayer; ++i) {
-    busiest.push_back(
-        busiest_rank(dirichlet(run.model.experts, concentration, draws), run.mesh.sizes().expert));
+    busiest.push_back(busiest_rank(draws.next(), run.mesh.sizes().expert));
   }
   return loads_from(fmt::format("Dirichlet({})", concentration), busiest);
 }

@@ -315,6 +315,14 @@ std::string describe_run_plan(const RunPlan& plan) {
     text +=
         "note     moe.force_balance = true: routers choose experts in turn, not by their scores\n";
   }
+  if (config.moe.force_skew > 0) {
+    text += fmt::format("note     moe.force_skew = {}: routers choose experts at random\n",
+                        config.moe.force_skew);
+  }
+  if (!config.moe.replay.empty()) {
+    text += fmt::format("note     moe.replay = {}: this file chooses the experts\n",
+                        quote(config.moe.replay));
+  }
   text += describe_fp8(run);
   text += fmt::format(
       "program  {} tasks, {} buffers, {} streams, {} events {}\n", train.tasks.size(),

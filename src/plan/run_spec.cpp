@@ -150,11 +150,13 @@ RouterLosses router_losses(const RunConfig& config, const ModelSpec& model) {
     throw_config_error(
         "moe.balance_loss = {}, moe.sequence_balance_loss = {}, moe.z_loss = {}, "
         "moe.bias_update_rate = {}, moe.capacity = {}, "
-        "moe.on_overflow = {}, moe.watch = {}, moe.watch_counts = {}, moe.force_balance = {}: the "
-        "model has no experts; remove these keys, or set model.experts",
+        "moe.on_overflow = {}, moe.watch = {}, moe.watch_counts = {}, moe.force_balance = {}, "
+        "moe.force_skew = {}, moe.replay = {}, moe.record = {}, moe.record_steps = {}: the model "
+        "has no experts; remove these keys, or set model.experts",
         config.moe.balance_loss, config.moe.sequence_balance_loss, config.moe.z_loss, rate,
         config.moe.capacity, quote(config.moe.on_overflow), config.moe.watch,
-        config.moe.watch_counts, config.moe.force_balance);
+        config.moe.watch_counts, config.moe.force_balance, config.moe.force_skew,
+        quote(config.moe.replay), quote(config.moe.record), config.moe.record_steps);
   }
   return {};
 }
@@ -175,6 +177,27 @@ AttentionDocuments documents_of(const RunConfig& config, const ModelSpec& model)
   return {.documents = true, .document_length = config.data.document_length};
 }
 
+/// Who chooses experts. At most one of the keys that replace routers is set.
+RoutingUse routing_use(const MoeConfig& moe) {
+  const bool given = moe.force_skew > 0 || !moe.replay.empty();
+  if ((moe.force_balance ? 1 : 0) + (moe.force_skew > 0 ? 1 : 0) + (moe.replay.empty() ? 0 : 1) >
+      1) {
+    throw_config_error(
+        "moe.force_balance = {}, moe.force_skew = {}, moe.replay = {}: each chooses the experts; "
+        "set one of them",
+        moe.force_balance, moe.force_skew, quote(moe.replay));
+  }
+  if (given && !moe.record.empty()) {
+    throw_config_error(
+        "moe.record = {}: moe.force_skew = {}, moe.replay = {} chooses the experts, so there is "
+        "nothing to record; remove one of these keys",
+        quote(moe.record), moe.force_skew, quote(moe.replay));
+  }
+  return given                ? RoutingUse::kGiven
+         : moe.record.empty() ? RoutingUse::kScores
+                              : RoutingUse::kRecorded;
+}
+
 RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
                      std::shared_ptr<const CostModel> costs) {
   RunSpec run{.config = config, .tokenizer_vocabulary = tokenizer_vocabulary};
@@ -192,6 +215,7 @@ RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
   run.watch_experts = run.model.layers.has(kMoeBlock) && config.moe.watch > 0;
   const auto on_overflow = choice<OverflowChoice>(config.moe.on_overflow);
   const bool exchanges = config.parallel.expert * config.parallel.expert_tensor > 1;
+  run.routing = routing_use(config.moe);
   run.reruns_overflow = on_overflow == OverflowChoice::kRerun;
   run.watch_room = exchanges && (run.watch_experts ||
                                  (config.moe.capacity > 0 && on_overflow != OverflowChoice::kDrop));

@@ -48,6 +48,7 @@ struct RunSpec {
   AttentionDocuments documents = {};  ///< of each sequence; none: a sequence is one document
   bool watch_experts = false;         ///< counts the rows of each expert
   bool watch_room = false;            ///< counts the rows of experts that come to a rank
+  RoutingUse routing = RoutingUse::kScores;
   bool reruns_overflow = false;       ///< steps without room for all rows run again with more
   DType moments_dtype = DType::kF32;  ///< of AdamW's state
   int64_t microbatch_sequences = 1;   ///< of one microbatch as it runs

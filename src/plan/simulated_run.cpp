@@ -122,6 +122,13 @@ int64_t SimulatedRun::step_ns_with_load(double load) const {
   return simulate(rank_programs(), model_, options_, load).step_ns + model_.step_overhead_ns();
 }
 
+void SimulatedRun::set_routed_load(double load) {
+  result_ = simulate(rank_programs(), model_, options_, load);
+  ranks_.clear();
+  means_ = {};
+  analyze();
+}
+
 double SimulatedRun::tokens_per_s() const {
   return as_double(spec().tokens_per_step()) / (as_double(std::max<int64_t>(step_ns(), 1)) * 1e-9);
 }

@@ -84,6 +84,8 @@ class SimulatedRun {
   /// Time of the step if the busiest rank has `load` times the rows of experts of equal loads, and
   /// the others wait for it (RoutedRows).
   int64_t step_ns_with_load(double load) const;
+  /// Simulates the step again with that load, of all ranks; everything else then tells of it.
+  void set_routed_load(double load);
   /// The simulated programs. Valid as long as this object stays at its address.
   RankPrograms rank_programs() const;
 

@@ -77,8 +77,33 @@ Engine::Engine(RunPlan plan, const EngineOptions& options)
   for (size_t local = 0; local < executors_.size(); ++local) {
     const Program& program =
         plan_of_rank(plan_, static_cast<int>(ranks_[local])).programs[kTrainProgram];
-    exchanges_.emplace_back(*executors_[local], program, max_in_flight_);
+    exchanges_.emplace_back(*executors_[local], program, max_in_flight_, plan_.run.routing);
     tallies_.emplace_back(program);
+    routing_.emplace_back(plan_, static_cast<int>(ranks_[local]));
+  }
+  step_of_slot_.resize(static_cast<size_t>(max_in_flight_));
+  routing_source_ = make_routing_source(plan_.run);
+  if (plan_.run.routing == RoutingUse::kRecorded) {
+    open_routing_record();
+  }
+}
+
+/// The first process creates the file, and the others open it.
+void Engine::open_routing_record() {
+  const auto open = [&](PlacedFile::Mode mode) {
+    routing_record_ = std::make_unique<RoutingRecord>(plan_.run.config.moe.record,
+                                                      routing_shape(plan_.run), mode);
+  };
+  const bool leads = processes_ == nullptr || processes_->leads();
+  if (leads) {
+    open(PlacedFile::Mode::kCreate);
+    routing_record_->write_header(1);
+  }
+  if (processes_ != nullptr) {
+    processes_->barrier("file of moe.record");
+  }
+  if (!leads) {
+    open(PlacedFile::Mode::kOpen);
   }
 }
 
@@ -296,8 +321,33 @@ void Engine::begin_step(const StepBatch& batch, const OptimizerConfig& optimizer
     check(num_scalars <= scalars.size(), "the optimizer takes {} numbers", num_scalars);
     std::copy_n(scalars.begin(), num_scalars, values.optimizer_scalars.begin());
   }
+  begin_routing(slot, step);
   launch_slot(slot);
   ++num_begun_;
+}
+
+/// Gives routers their choices, or begins to record those of the routers.
+void Engine::begin_routing(size_t slot, int64_t step) {
+  if (first_step_ == 0) {
+    first_step_ = step;
+    if (routing_record_ && ranks_.front() == 0) {
+      routing_record_->write_header(step);
+    }
+  }
+  step_of_slot_[slot] = step;
+  for (size_t local = 0; local < exchanges_.size() && routing_source_; ++local) {
+    routing_[local].fill(*routing_source_, step, exchanges_[local].slot(slot).routing);
+  }
+}
+
+void Engine::record_routing(size_t slot) const {
+  const int64_t index = step_of_slot_[slot] - first_step_;
+  if (!routing_record_ || index >= plan_.run.config.moe.record_steps) {
+    return;
+  }
+  for (size_t local = 0; local < exchanges_.size(); ++local) {
+    routing_[local].record(*routing_record_, index, exchanges_[local].slot(slot).routing);
+  }
 }
 
 /// Launches the step with the inputs of the slot.
@@ -338,6 +388,7 @@ StepResult Engine::finish_step() {
     result = result_of(slot);
   }
   result.reruns = reruns;
+  record_routing(slot);
   return result;
 }
 

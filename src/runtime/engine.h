@@ -14,6 +14,7 @@
 #include "plan/run_plan.h"
 #include "runtime/device.h"
 #include "runtime/device_shards.h"
+#include "runtime/rank_routing.h"
 #include "runtime/replica_check.h"
 #include "runtime/step_exchange.h"
 #include "runtime/step_tallies.h"
@@ -145,6 +146,9 @@ class Engine {
   void launch_slot(size_t slot);
   void wait_for_slot(size_t slot);
   StepResult result_of(size_t slot) const;
+  void begin_routing(size_t slot, int64_t step);
+  void open_routing_record();
+  void record_routing(size_t slot) const;
   bool lacked_room(size_t slot) const;
   bool make_more_room();
   double evaluate_once(const StepBatch& batch);
@@ -170,9 +174,14 @@ class Engine {
   std::vector<std::unique_ptr<Executor>> executors_;
   bool tracing_ = false;  // excludes a step's transfers from its timeline
   int max_in_flight_ = 1;
-  std::vector<StepExchange> exchanges_;  // with the executors
-  std::vector<TallyReader> tallies_;     // with the executors
-  int64_t num_begun_ = 0;                // training steps
+  std::vector<StepExchange> exchanges_;            // with the executors
+  std::vector<TallyReader> tallies_;               // with the executors
+  std::vector<RankRouting> routing_;               // with the executors
+  std::unique_ptr<RoutingSource> routing_source_;  // of choices that are not the routers'
+  std::unique_ptr<RoutingRecord> routing_record_;  // if choices are recorded
+  int64_t first_step_ = 0;                         // of this engine; 0: none has begun
+  std::vector<int64_t> step_of_slot_;
+  int64_t num_begun_ = 0;  // training steps
   int64_t num_finished_ = 0;
   std::unique_ptr<ReplicaCheck> replicas_;  // from the first check on
 };

@@ -12,9 +12,9 @@ namespace {
 
 constexpr int64_t kAlignBytes = 256;  // of every span of a slot: the fastest alignment for copies
 
-/// Calls `visit(name, span)` for the inputs, or for the results.
+/// Calls `visit(name, span)` for what is always an input, for the results, or for what is either.
 template <class Values, class Visit>
-void visit_inputs(Values& values, Visit&& visit) {
+void visit_plain_inputs(Values& values, Visit&& visit) {
   visit("tokens", values.tokens);
   visit("labels", values.labels);
   visit(kDocumentStarts, values.document_starts);
@@ -35,9 +35,17 @@ void visit_results(Values& values, Visit&& visit) {
 
 /// Those of the results that each rank has for itself.
 template <class Values, class Visit>
-void visit_own_results(Values& values, Visit&& visit) {
+void visit_plain_own_results(Values& values, Visit&& visit) {
   visit(kTalliesBuffer, values.tallies);
   visit(kRouterLossesBuffer, values.router_losses);
+}
+
+template <class Values, class Visit>
+void visit_all(Values& values, Visit&& visit) {
+  visit_plain_inputs(values, visit);
+  visit_results(values, visit);
+  visit_plain_own_results(values, visit);
+  visit(kRoutingBuffer, values.routing);
 }
 
 /// Calls a function of the executor, such as `read`, for each span that the rank has.
@@ -87,27 +95,41 @@ int64_t slot_bytes(const Program& program) {
     const auto elem_bytes = static_cast<int64_t>(sizeof(*values.data()));
     size_bytes += padded(elems_of(program, name) * elem_bytes);
   };
-  visit_inputs(none, add);
-  visit_results(none, add);
-  visit_own_results(none, add);
+  visit_all(none, add);
   return size_bytes;
 }
 
 }  // namespace
 
-StepExchange::StepExchange(Executor& executor, const Program& program, int num_slots)
-    : executor_(executor), block_(executor.host_block(num_slots * slot_bytes(program))) {
+StepExchange::StepExchange(Executor& executor, const Program& program, int num_slots,
+                           RoutingUse routing)
+    : executor_(executor),
+      routing_(routing),
+      block_(executor.host_block(num_slots * slot_bytes(program))) {
   SlotCutter cut(program, block_.bytes);
   for (int i = 0; i < num_slots; ++i) {
-    Values& values = slots_.emplace_back();
-    visit_inputs(values, cut);
-    visit_results(values, cut);
-    visit_own_results(values, cut);
+    visit_all(slots_.emplace_back(), cut);
+  }
+}
+
+void StepExchange::visit_inputs(size_t slot, const auto& visit) const {
+  const Values& values = slots_.at(slot);
+  visit_plain_inputs(values, visit);
+  if (routing_ == RoutingUse::kGiven) {
+    visit(kRoutingBuffer, values.routing);
+  }
+}
+
+void StepExchange::visit_own_results(size_t slot, const auto& visit) const {
+  const Values& values = slots_.at(slot);
+  visit_plain_own_results(values, visit);
+  if (routing_ == RoutingUse::kRecorded) {
+    visit(kRoutingBuffer, values.routing);
   }
 }
 
 void StepExchange::enqueue_inputs(size_t slot) {
-  visit_inputs(slots_.at(slot), [&](std::string_view name, auto values) {
+  visit_inputs(slot, [&](std::string_view name, auto values) {
     if (!values.empty()) {
       executor_.enqueue_write(name, 0, std::as_bytes(values));
     }
@@ -119,11 +141,11 @@ void StepExchange::enqueue_results(size_t slot) {
 }
 
 void StepExchange::enqueue_own_results(size_t slot) {
-  visit_own_results(slots_.at(slot), reads_of(executor_, &Executor::enqueue_read));
+  visit_own_results(slot, reads_of(executor_, &Executor::enqueue_read));
 }
 
 void StepExchange::write_inputs(size_t slot) {
-  visit_inputs(slots_.at(slot), [&](std::string_view name, auto values) {
+  visit_inputs(slot, [&](std::string_view name, auto values) {
     if (!values.empty()) {
       executor_.write(name, 0, std::as_bytes(values));
     }
@@ -135,7 +157,7 @@ void StepExchange::read_results(size_t slot) {
 }
 
 void StepExchange::read_own_results(size_t slot) {
-  visit_own_results(slots_.at(slot), reads_of(executor_, &Executor::read));
+  visit_own_results(slot, reads_of(executor_, &Executor::read));
 }
 
 }  // namespace braid

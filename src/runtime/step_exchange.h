@@ -9,6 +9,7 @@
 
 #include "backends/executor.h"
 #include "ir/program.h"
+#include "ops/router.h"
 
 namespace braid {
 
@@ -28,6 +29,7 @@ class StepExchange {
     std::span<int32_t> mtp_labels;  ///< [D, M, rows]
     std::span<float> mtp_loss_scales;
     std::span<float> optimizer_scalars;  ///< [3], or [4] with bf16 moments
+    std::span<int32_t> routing;          ///< [routers, M, T K]; with RoutingUse::kRecorded a result
     std::span<float> losses;             ///< [M], or [1 + D, M]; a result, like those below
     std::span<float> grad_norm;
     std::span<float> grad_scale;
@@ -37,7 +39,8 @@ class StepExchange {
 
   /// `program` is the training step of `executor`, which must outlive this object. Throws
   /// DeviceError if host memory for the slots cannot be allocated.
-  StepExchange(Executor& executor, const Program& program, int num_slots);
+  StepExchange(Executor& executor, const Program& program, int num_slots,
+               RoutingUse routing = RoutingUse::kScores);
 
   /// After the wait for the previous step of this slot, its results may be read and new inputs
   /// written.
@@ -45,7 +48,7 @@ class StepExchange {
   /// Call before and after the launch of the step: they are enqueued in the order of the steps.
   void enqueue_inputs(size_t slot);
   void enqueue_results(size_t slot);
-  /// Of the results, only those that differ between ranks: tallies and router losses.
+  /// Of the results, only those that differ between ranks: tallies, router losses and routing.
   void enqueue_own_results(size_t slot);
   /// The same immediately, before the launch and after the wait, with no step in flight.
   void write_inputs(size_t slot);
@@ -53,7 +56,11 @@ class StepExchange {
   void read_own_results(size_t slot);
 
  private:
+  void visit_inputs(size_t slot, const auto& visit) const;
+  void visit_own_results(size_t slot, const auto& visit) const;
+
   Executor& executor_;
+  RoutingUse routing_;
   HostBlock block_;
   std::vector<Values> slots_;
 };

@@ -52,6 +52,21 @@ TEST(PieceFile, ReadsFromAnyPlace) {
               HasSubstr("it is a folder"));
 }
 
+TEST(PlacedFile, SeveralWritersFillOneFile) {
+  const TempFolder folder;
+  const auto bytes = [](std::string_view text) { return std::as_bytes(std::span(text)); };
+  const PlacedFile first(folder / "a", PlacedFile::Mode::kCreate);
+  const PlacedFile second(folder / "a", PlacedFile::Mode::kOpen);
+  second.write_at(5, bytes("def"));
+  first.write_at(0, bytes("abc"));
+  EXPECT_EQ(read_text_file(folder / "a", 100), std::string("abc\0\0def", 8));
+  EXPECT_EQ(
+      message_of<DataError>([&] { PlacedFile(folder / "a", PlacedFile::Mode::kCreate); }),
+      fmt::format("cannot write '{}': it exists; remove it, or choose another name", folder / "a"));
+  EXPECT_THAT(message_of<DataError>([&] { PlacedFile(folder / "b", PlacedFile::Mode::kOpen); }),
+              HasSubstr("open: No such file"));
+}
+
 TEST(PieceFile, NamesPathCallAndReasonOfAFailure) {
   const TempFolder folder;
   EXPECT_EQ(message_of<DataError>([&] { PieceFile file(folder / "none"); }),

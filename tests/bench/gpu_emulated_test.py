@@ -45,17 +45,21 @@ class EmulatedTest(unittest.TestCase):
         return gpu_bench.Results(self.folder)
 
     def test_rehearses_a_case_of_each_dimension_on_the_cpu(self):
-        cases = ["llama-1b-zero1", "llama-8b-tp", "llama-8b-pp", "llama-8b-cp"]
+        cases = ["llama-1b-zero1", "llama-8b-tp", "llama-8b-pp", "llama-8b-cp", "qwen3-30b-a3b-ep"]
         words = arguments(self.folder, "--variant", "defaults", "--steps", "1", *(w for case in cases for w in ("--case", case)))
         fp8 = arguments(self.folder, "--variant", "defaults-block", "--steps", "1", "--case", "llama-8b-zero3")
+        skewed = arguments(self.folder, "--variant", "defaults-skewed", "--steps", "1", "--case", "mixtral-8x7b-ep", "--case", "llama-8b-tp")
         results = gpu_bench.Results(self.folder)
         results.add("machine", **gpu_bench.machine())
         with contextlib.redirect_stdout(io.StringIO()) as printed:
-            self.assertEqual(emulated.measure(words, results) + emulated.measure(fp8, results), 0, printed.getvalue())
+            self.assertEqual(sum(emulated.measure(each, results) for each in (words, fp8, skewed)), 0, printed.getvalue())
+        self.assertIn("llama-8b-tp, defaults-skewed: has no experts", printed.getvalue())
         page = emulated.page(results, True)
         for case in cases:
             self.assertIn(f"| {case} | defaults | ", page)
         self.assertIn("| llama-8b-zero3 | defaults-block | ", page)
+        self.assertRegex(page, r"\| qwen3-30b-a3b-ep \| defaults \| 1\.00 \|  \| ")
+        self.assertRegex(page, r"\| mixtral-8x7b-ep \| defaults-skewed \| [1-4]\.[0-9]+ \| ")
         self.assertIn("pipeline ", page)
         self.assertIn("the same", page)
 
@@ -84,6 +88,18 @@ class EmulatedTest(unittest.TestCase):
         self.assertIn("model.width=128", searched)
         self.assertIn("--auto-overlap", searched)
         self.assertIn("--copies", searched)
+
+    def test_models_with_experts_are_whole_and_skewed_as_their_case_says(self):
+        words = [str(word) for word in emulated.command(emulated.parse_arguments(["--bin", str(BRAID.parent), "--results", str(self.folder)]),
+                                                        "qwen3-30b-a3b-ep", "found-skewed")]
+        for setting in ("model.layers=48", "memory.recompute=full", "moe.force_skew=1", "moe.force_balance=false", "--auto-overlap"):
+            self.assertIn(setting, words)
+
+    def test_shares_of_exposed_exchanges(self):
+        r = record("olmoe-7b-ep", "found-skewed", load=1.5, worst_load=1.8)
+        r["measured"] = r["simulated"] = r["measured"] | {"communication": {"expert": {"total_ns": 40_000_000, "exposed_ns": 2_000_000}}}
+        self.assertIn("| olmoe-7b-ep | found-skewed | 1.50 | 1.80 | 40.0 | 2.0 | 5.0% | 40.0 | 2.0 | 5.0% | 1.0 | 1.0 |", emulated.experts([r]))
+        self.assertEqual(emulated.experts([record("llama-8b-tp")]), "")
 
     def test_begins_nothing_behind_its_time(self):
         words = arguments(self.folder, "--seconds", "-1")

@@ -41,6 +41,14 @@ SHAPE = {"family": "qwen3", "layers": 2, "width": 32, "heads": 4, "kv_heads": 2,
          "epsilon": 1e-8, "weight_decay": 0.1, "clip_norm": 1.0, "dtype": "float32", "experts": EXPERTS,
          # Embedding and output, final norm; per layer attention, two norms, two norms of heads, router, experts.
          "parameters": 2 * 96 * 32 + 32 + 2 * (2 * 32 * 32 + 2 * 32 * 16 + 2 * 32 + 2 * 8 + 4 * 32 + 4 * 3 * 32 * 24)}
+# Latent attention, a first layer with an MLP, and an expert for all tokens, as in DeepSeek-V2-Lite.
+LATENTS = {"q_rank": 0, "kv_rank": 12, "plain": 6, "rotated": 4, "value": 5, "score_scale": 1.5}
+DEEPSEEK = {**SHAPE, "family": "llama", "latents": LATENTS, "ffn": 40, "microbatches": 1,
+            "experts": {**EXPERTS, "router_normalize": False, "shared_ffn": 20, "dense_layers": 1},
+            "rope_frequencies": [1.0, 0.01], "rope_amplitude": 1.0,
+            # Per layer queries, latents, keys and values, projection, norms; then the MLP of one, router, experts and shared one of the other.
+            "parameters": 2 * 96 * 32 + 32 + 2 * (4 * 10 * 32 + 16 * 32 + 12 + 4 * 11 * 12 + 4 * 5 * 32 + 2 * 32) + 3 * 40 * 32
+            + 4 * 32 + 4 * 3 * 32 * 24 + 3 * 20 * 32}
 MICROBATCHES = 8  # of a step, over all ranks
 STEPS = 4
 # fp32, sums in other orders; ten times what was seen.
@@ -161,6 +169,56 @@ class LayerTest(unittest.TestCase):
         torch_experts.check_parameters(torch_llm.Model(shape), shape)
         with self.assertRaisesRegex(SystemExit, "parameters here, and 1 in braid"):
             torch_experts.check_parameters(torch_llm.Model(shape), {**shape, "parameters": 1})
+
+    def test_deepseeks_layers_have_their_parts(self):
+        model = torch_llm.Model(DEEPSEEK)
+        torch_experts.check_parameters(model, DEEPSEEK)
+        self.assertIsInstance(model.layers[0].mlp, torch_llm.Mlp)
+        self.assertIsInstance(model.layers[1].mlp, torch_experts.ExpertMlp)
+        with_latent_queries = torch_llm.LatentAttention({**DEEPSEEK, "latents": {**LATENTS, "q_rank": 7}})
+        self.assertEqual([tuple(each.weight.shape) for each in (with_latent_queries.q_a, with_latent_queries.q_norm, with_latent_queries.q)],
+                         [(7, 32), (7,), (40, 7)])
+
+    def test_the_shared_expert_is_added(self):
+        mlp = torch_experts.ExpertMlp({**shape_of(1, 1), "experts": {**EXPERTS, "shared_ffn": 20}})
+        for name, parameter in mlp.named_parameters():
+            parameter.data = 0.3 * seeded(name, *parameter.shape)
+        x = seeded("x", 2, 16, 32)
+        chosen = mlp(x) - mlp.shared(x)
+        shared, mlp.shared = mlp.shared, None
+        torch.testing.assert_close(chosen, mlp(x))
+        hidden = x @ shared.fc1.weight.t()
+        expected = (torch.nn.functional.silu(hidden[..., :20]) * hidden[..., 20:]) @ shared.fc2.weight.t()
+        torch.testing.assert_close(shared(x), expected)
+
+    def by_head(self, attention, x, angles):
+        """Latent attention one head and one query after the other."""
+        cos, sin = angles
+        def turned(pairs, position):
+            first, second = pairs[0::2], pairs[1::2]
+            c, s = cos[position], sin[position]
+            return torch.stack((first * c - second * s, second * c + first * s), 1).flatten()
+        latents = x @ attention.kv_a.weight.t()
+        normed = torch.stack([row * (row.square().mean() + 1e-5) ** -0.5 * attention.kv_norm.weight for row in latents[:, :12]])
+        kv = (normed @ attention.kv_b.weight.t()).view(-1, 4, 11)
+        q = (x @ attention.q.weight.t()).view(-1, 4, 10)
+        results = []
+        for t in range(len(x)):
+            heads = []
+            for h in range(4):
+                query = torch.cat((q[t, h, :6], turned(q[t, h, 6:], t)))
+                keys = torch.stack([torch.cat((kv[i, h, :6], turned(latents[i, 12:], i))) for i in range(t + 1)])
+                heads.append(torch.softmax(keys @ query * 1.5 * 10 ** -0.5, 0) @ kv[: t + 1, h, 6:])
+            results.append(torch.cat(heads) @ attention.proj.weight.t())
+        return torch.stack(results)
+
+    def test_latent_attention_is_its_heads_one_after_the_other(self):
+        attention = torch_llm.LatentAttention(DEEPSEEK)
+        for name, parameter in attention.named_parameters():
+            parameter.data = seeded(name, *parameter.shape)
+        x = seeded("x", 1, 7, 32)
+        angles = torch_llm.Model.angles(types.SimpleNamespace(positions=None, shape=DEEPSEEK), 7, "cpu")
+        torch.testing.assert_close(attention(x, angles)[0], self.by_head(attention, x[0], angles), rtol=1e-4, atol=1e-4)
 
     def test_olmoe_norms_all_heads_together(self):
         attention = torch_llm.Attention({**shape_of(1, 1), "family": "olmoe"})

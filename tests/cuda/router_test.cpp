@@ -15,13 +15,18 @@ struct Choice {
   RouterRule rule;
   bool has_bias = false;
   ForcedChoice forced = {};
+  bool given = false;
 
+  RouteAttributes attributes() const {
+    return {.rule = rule, .has_bias = has_bias, .choice = forced, .source = {.given = given}};
+  }
   Shape chosen() const { return {tokens, rule.per_token}; }
-  size_t weights() const { return has_bias ? 2 : 1; }
+  size_t weights() const { return attributes().weights_operand(); }
   std::string name() const {
-    return fmt::format("T {} E {} K {} sigmoid {} normalize {} groups {} of {} bias {} forced {}",
-                       tokens, experts, rule.per_token, rule.sigmoid, rule.normalize,
-                       rule.kept_groups, rule.groups, has_bias, forced.forced);
+    return fmt::format(
+        "T {} E {} K {} sigmoid {} normalize {} groups {} of {} bias {} forced {} given {}", tokens,
+        experts, rule.per_token, rule.sigmoid, rule.normalize, rule.kept_groups, rule.groups,
+        has_bias, forced.forced, given);
   }
 };
 
@@ -51,6 +56,11 @@ std::vector<Choice> choices() {
         add(13, 96, 6, 12, 3);
         add(7, 256, 8, 8, 4);
         add(5, 512, 32, 1, 1);
+        list.push_back({.tokens = 21,
+                        .experts = 64,
+                        .rule = {.per_token = 8, .sigmoid = of_sigmoid, .normalize = normalize},
+                        .has_bias = has_bias,
+                        .given = true});
       }
     }
   }
@@ -77,15 +87,22 @@ KernelCase route_case(const Choice& c) {
   if (c.has_bias) {
     operands.push_back(read(DType::kF32, {c.experts}));
   }
+  if (c.given) {
+    operands.push_back(read(DType::kI32, c.chosen()));
+  }
   operands.push_back(write(DType::kF32, c.chosen()));
   operands.push_back(write(DType::kI32, c.chosen()));
-  KernelCase kernel(
-      {"route",
-       to_attributes(RouteAttributes{.rule = c.rule, .has_bias = c.has_bias, .choice = c.forced}),
-       operands});
+  KernelCase kernel({"route", to_attributes(c.attributes()), operands});
   kernel.set(0, spread(c.tokens, c.experts, 1));
   if (c.has_bias) {
     kernel.set(1, spread(1, c.experts, 2));
+  }
+  if (c.given) {
+    std::vector<double> given;
+    for (int64_t pair = 0; pair < c.chosen().num_elems(); ++pair) {
+      given.push_back(static_cast<double>(pair * 5 % c.experts));
+    }
+    kernel.set(c.weights() - 1, given);
   }
   return kernel;
 }

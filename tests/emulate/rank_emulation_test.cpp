@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/expect_error.h"
 #include "emulate/describe_emulation.h"
 #include "plan/emulated_peers.h"
 #include "plan/rank_programs.h"
@@ -103,6 +104,47 @@ TEST_P(RankEmulationTest, IsDescribedBesideItsSimulation) {
                            "\nexposed   ", "\nmemory    planned ", " = allocated\n", "\nadamw "}) {
     EXPECT_THAT(text, ::testing::HasSubstr(part));
   }
+}
+
+/// Ranks with different experts whose routers' choices are drawn.
+RunSpec skewed_run(double capacity) {
+  RunConfig config = emulated_layout(small_planned_run(), "experts", 4);
+  config.moe.force_skew = 0.5;
+  config.moe.capacity = capacity;
+  return resolve_run(config, 0);
+}
+
+TEST(SkewedEmulation, TheRankIsTheBusiestOneAndSimulatedAsSuch) {
+  const std::unique_ptr<CostModel> model = make_analytic_model(parse_cluster("h200x4"));
+  SimulatedRun run(skewed_run(0), *model, {.starts_on_arrival = true},
+                   PlannedRanks::kEveryPlaceInFull);
+  const auto given = emulated_load(run.plan(), 0);
+  ASSERT_TRUE(given);
+  const EmulatedLoad load = *given;
+  EXPECT_GT(load.mean, 1.1);
+  EXPECT_GE(load.worst, load.mean);
+  EXPECT_LE(load.worst, 4);  // all rows come to this rank
+  const int64_t balanced_ns = run.step_ns();
+  const int64_t skewed_ns = run.step_ns_with_load(load.mean);
+  run.set_routed_load(load.mean);
+  EXPECT_EQ(run.step_ns(), skewed_ns);
+  EXPECT_GT(skewed_ns, balanced_ns);
+  EmulatedPeers peers = emulated_peers(run, 0);
+  peers.anew_bytes = 0;  // exchanged rows are made in each step nevertheless
+  const RankEmulation result = emulate_rank(run.plan(), 0, peers, {.warmup_steps = 0, .steps = 1});
+  EXPECT_THAT(result.notes, ::testing::IsEmpty());  // all numbers are finite: no row was dropped
+  EXPECT_EQ(result.allocated_bytes, result.planned_bytes + result.lasting_bytes);
+  EXPECT_THAT(describe_emulation(result, run), ::testing::HasSubstr("\nrouting   given: "));
+  EXPECT_EQ(nlohmann::json::parse(emulation_json(result, run))["load"], load.mean);
+}
+
+TEST(SkewedEmulation, RowsWithoutRoomAreRefusedWithTheRoomThatTheyNeed) {
+  const std::unique_ptr<CostModel> model = make_analytic_model(parse_cluster("h200x4"));
+  const SimulatedRun run(skewed_run(1.01), *model, {.starts_on_arrival = true},
+                         PlannedRanks::kEveryPlaceInFull);
+  EXPECT_THAT(message_of<ConfigError>([&] { emulated_load(run.plan(), 0); }),
+              ::testing::ContainsRegex("moe.capacity = 1.01: up to .+ times the rows of equal "
+                                       "loads come to rank 0; set moe.capacity = "));
 }
 
 }  // namespace

@@ -18,28 +18,57 @@ struct Choice {
   int64_t experts = 1;
   bool has_bias = false;
   ForcedChoice forced = {};
+  bool given = false;
 
-  size_t weights() const { return has_bias ? 2 : 1; }
+  size_t weights() const { return attributes().weights_operand(); }
+  RouteAttributes attributes() const {
+    return {.rule = rule, .has_bias = has_bias, .choice = forced, .source = {.given = given}};
+  }
   Shape chosen() const { return {tokens, rule.per_token}; }
   std::string name() const {
-    return fmt::format("T {} E {} K {} sigmoid {} normalize {} groups {} of {} bias {} forced {}",
-                       tokens, experts, rule.per_token, rule.sigmoid, rule.normalize,
-                       rule.kept_groups, rule.groups, has_bias, forced.forced);
+    return fmt::format(
+        "T {} E {} K {} sigmoid {} normalize {} groups {} of {} bias {} forced {} given {}", tokens,
+        experts, rule.per_token, rule.sigmoid, rule.normalize, rule.kept_groups, rule.groups,
+        has_bias, forced.forced, given);
   }
 };
+
+/// Every third expert, from that of the token's number: different ones, as 3 or fewer are chosen of
+/// more than 9, or all of them in any order.
+std::vector<size_t> given_choice(const Choice& c, size_t token) {
+  const auto experts = static_cast<size_t>(c.experts);
+  std::vector<size_t> chosen;
+  for (size_t j = 0; j < static_cast<size_t>(c.rule.per_token); ++j) {
+    chosen.push_back((token + (experts > 9 ? 3 * j : experts - j)) % experts);
+  }
+  return chosen;
+}
+
+void set_given(KernelCase& kernel, const Choice& c) {
+  std::vector<double> given;
+  for (size_t t = 0; t < static_cast<size_t>(c.tokens); ++t) {
+    for (const size_t e : given_choice(c, t)) {
+      given.push_back(static_cast<double>(e));
+    }
+  }
+  kernel.set(c.weights() - 1, given);
+}
 
 KernelCase route_case(DType dtype, const Choice& c, uint64_t seed = 1) {
   std::vector<OperandSpec> operands = {read(dtype, {c.tokens, c.experts})};
   if (c.has_bias) {
     operands.push_back(read(dtype, {c.experts}));
   }
+  if (c.given) {
+    operands.push_back(read(DType::kI32, c.chosen()));
+  }
   operands.push_back(write(dtype, c.chosen()));
   operands.push_back(write(DType::kI32, c.chosen()));
-  return KernelCase(
-      {"route",
-       to_attributes(RouteAttributes{.rule = c.rule, .has_bias = c.has_bias, .choice = c.forced}),
-       operands},
-      seed);
+  KernelCase kernel({"route", to_attributes(c.attributes()), operands}, seed);
+  if (c.given) {
+    set_given(kernel, c);
+  }
+  return kernel;
 }
 
 KernelCase route_backward_case(DType dtype, const Choice& c) {
@@ -109,7 +138,9 @@ NaiveRoute naive_route(const Choice& c, const std::vector<double>& logits,
     for (size_t e = 0; e < bias.size(); ++e) {
       keys[e] += bias[e];
     }
-    const auto chosen = c.forced.forced ? forced_choice(c, t) : naive_choice(c, keys);
+    const auto chosen = c.given           ? given_choice(c, t)
+                        : c.forced.forced ? forced_choice(c, t)
+                                          : naive_choice(c, keys);
     double sum = c.rule.normalize ? (c.rule.sigmoid ? 1e-20 : 0.0) : 1.0;
     for (const size_t e : chosen) {
       sum += c.rule.normalize ? scores[e] : 0.0;
@@ -161,6 +192,7 @@ std::vector<Choice> choices() {
         list.push_back({rule, tokens, experts, has_bias});
       }
       list.push_back({rule, tokens, experts, false, {.forced = true, .first = 4}});
+      list.push_back({rule, tokens, experts, rule.sigmoid, {}, true});
     }
   };
   add(1, 1, rules(1, 1, 1));
@@ -210,7 +242,8 @@ TEST(Route, OfNumbersThatAreNoneGivesNanAndSomeExperts) {
                                                  {0, kNan, 1, kInfinity, -kInfinity, 2}};
   for (const std::vector<double>& row : rows) {
     for (Choice c : choices()) {
-      if (c.experts != 6 || c.has_bias || c.forced.forced) {  // which reads the chosen logits only
+      if (c.experts != 6 || c.has_bias || c.forced.forced ||
+          c.given) {  // the last two read the chosen logits only
         continue;
       }
       c.tokens = 1;

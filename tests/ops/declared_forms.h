@@ -446,6 +446,12 @@ class DeclaredForms {
           {logits, write(wide_, choice), write(DType::kI32, choice)}},
          {"logits", "weights", "experts"},
          {{0, 1}}});
+    add({{"route",
+          to_attributes(
+              RouteAttributes{.rule = in_groups, .has_bias = true, .source = {.given = true}}),
+          {logits, read(wide_, {kOut}), read(DType::kI32, choice), write(wide_, choice),
+           write(DType::kI32, choice)}},
+         {"logits", "bias", "given", "weights", "experts"}});
     for (const RouterRule& rule : {all, in_groups}) {
       add({{"route_backward",
             to_attributes(rule),

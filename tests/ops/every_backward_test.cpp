@@ -67,7 +67,7 @@ void add_router(Forward& forward, ValueId x) {
   router_losses(b, {.logits = logits, .counts = counts, .loss_scale = scale},
                 {.balance = 0.01, .z = 0.001}, "router_losses");
   const RouteResult choice = route(b, logits, forward.param("router_bias", {6}),
-                                   {.per_token = 2, .sigmoid = true}, "route");
+                                   {.rule = {.per_token = 2, .sigmoid = true}}, "route");
   cross_entropy(b, choice.weights, forward.tokens("labels"), scale,
                 wide_value("routed_loss", 1, ValueKind::kOutput), 2, "routed_loss");
 }

@@ -123,6 +123,19 @@ TEST(RouteSplit, PiecesHaveTheWholeBias) {
   EXPECT_FALSE(split.is_whole(route_spec({}, false), 1));
 }
 
+TEST(RouteCheck, AGivenChoiceIsAnotherOperand) {
+  OpSpec spec{"route",
+              to_attributes(RouteAttributes{.rule = {.per_token = 2}, .source = {.given = true}}),
+              {read(DType::kF32, {3, kExperts}), read(DType::kI32, {3, 2}),
+               write(DType::kF32, {3, 2}), write(DType::kI32, {3, 2})}};
+  EXPECT_NO_THROW(check_spec(spec));
+  EXPECT_EQ(integer_need(spec, 1).limit, kExperts);
+  expect_refused(with_operand(spec, 1, read(DType::kI32, {3, 1})), "operand given is i32 [3,1]");
+  spec.attributes = to_attributes(RouteAttributes{
+      .rule = {.per_token = 2}, .choice = {.forced = true}, .source = {.given = true}});
+  expect_refused(spec, "a given choice cannot be forced");
+}
+
 TEST(RouteSplit, AForcedChoiceIsNotCut) {
   OpSpec spec = route_spec({});
   EXPECT_EQ(find_op("route").split.unit(spec), 1);
@@ -161,11 +174,12 @@ class RouterGraph {
                    .loss_scale = wide("loss_scale", 1, ValueKind::kInput)},
                   {.balance = 0.01}, "losses");
   }
-  void add_route(bool has_bias) {
+  void add_route(bool has_bias, RoutingUse use = RoutingUse::kScores) {
     GraphBuilder& b = forward_.builder();
     const auto bias =
         has_bias ? std::optional(wide("bias", kExperts, ValueKind::kInput)) : std::nullopt;
-    const RouteResult result = route(b, logits_, bias, {.per_token = 2}, "route");
+    const RouteResult result =
+        route(b, logits_, bias, {.rule = {.per_token = 2}, .use = use}, "route");
     cross_entropy(b, result.weights, forward_.tokens("labels"),
                   wide("loss_scale", 1, ValueKind::kInput), wide("loss", 1, ValueKind::kOutput), 2,
                   "loss");
@@ -197,6 +211,22 @@ TEST(RouterBackward, AddsTheGradientOfTheLossesToThatOfTheWeights) {
                   "add(logits.grad, logits.grad_addend -> logits.grad_sum)",
                   "router_linear_dgrad(logits.grad_sum, w -> x.grad)",
                   "router_linear_wgrad(x, logits.grad_sum -> +w.main_grad)"));
+}
+
+// What the host gives or reads is a value of its own; the backward is that of the choice.
+TEST(RouterBackward, IsThatOfTheChoiceWhoeverMadeIt) {
+  for (const bool has_bias : {false, true}) {
+    RouterGraph given;
+    given.add_route(has_bias, RoutingUse::kGiven);
+    EXPECT_EQ(given.backward()[1],
+              "route_backward(logits, route.weights, route.experts, route.weights.grad -> "
+              "logits.grad)");
+    RouterGraph recorded;
+    recorded.add_route(has_bias, RoutingUse::kRecorded);
+    EXPECT_EQ(recorded.backward()[1],
+              "route_backward(logits, route.weights, route.routing, route.weights.grad -> "
+              "logits.grad)");
+  }
 }
 
 // The losses alone start a backward; without a bias the operands of route are fewer.

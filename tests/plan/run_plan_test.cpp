@@ -66,8 +66,8 @@ TEST(RunPlan, RefusesRatesOfBiasesThatAreNotThere) {
       "moe.balance_loss = 0.01, moe.sequence_balance_loss = 0, moe.z_loss = 0, "
       "moe.bias_update_rate = 0.01, "
       "moe.capacity = 0, moe.on_overflow = \"rerun\", moe.watch = 10, moe.watch_counts = 500, "
-      "moe.force_balance = false: the model has no experts; remove these keys, or set "
-      "model.experts");
+      "moe.force_balance = false, moe.force_skew = 0, moe.replay = \"\", moe.record = \"\", "
+      "moe.record_steps = 1: the model has no experts; remove these keys, or set model.experts");
   config.model.experts = 4;
   config.model.experts_per_token = 2;
   config.model.expert_ffn = 8;
@@ -95,6 +95,26 @@ TEST(RunPlan, RefusesDocumentMasksForModelsThatCarryAState) {
             "data.document_mask = true: layers with \"mamba\" carry a state from one document of a "
             "sequence to the next; set data.document_mask = false, or use no \"mamba\" in "
             "model.pattern");
+}
+
+TEST(RunPlan, OnlyOneOfRouterFileAndChanceChoosesExperts) {
+  RunConfig config = pipeline_config();
+  config.parallel.sequence_parallel = true;
+  config.model.experts = 4;
+  config.model.experts_per_token = 2;
+  config.model.expert_ffn = 8;
+  config.moe.force_skew = 0.5;
+  EXPECT_EQ(resolve_run(config, 0).routing, RoutingUse::kGiven);
+  EXPECT_THAT(describe_run_plan(plan_run(resolve_run(config, 0))),
+              HasSubstr("\nnote     moe.force_skew = 0.5: routers choose experts at random\n"));
+  config.moe.record = "b";
+  EXPECT_EQ(message_of<ConfigError>([&] { resolve_run(config, 0); }),
+            "moe.record = \"b\": moe.force_skew = 0.5, moe.replay = \"\" chooses the experts, so "
+            "there is nothing to record; remove one of these keys");
+  config.moe.replay = "a";
+  EXPECT_EQ(message_of<ConfigError>([&] { resolve_run(config, 0); }),
+            "moe.force_balance = false, moe.force_skew = 0.5, moe.replay = \"a\": each chooses the "
+            "experts; set one of them");
 }
 
 TEST(RunPlan, FirstRankOfStagesIsFirstInAllOtherDimensions) {

@@ -67,9 +67,14 @@ class Router {
         forced_(attributes_of<RouteAttributes>(spec).choice),
         experts_(spec.operands[0].shape[1]) {}
 
-  void run_token(int64_t token, const W* logits, const W* bias, const TokenScratch<W>& scratch,
-                 W* weights, int32_t* chosen) const {
-    choose(token, logits, bias, scratch, chosen);
+  /// `given`: the experts of the token, or null.
+  void run_token(int64_t token, const W* logits, const W* bias, const int32_t* given,
+                 const TokenScratch<W>& scratch, W* weights, int32_t* chosen) const {
+    if (given != nullptr) {
+      std::copy_n(given, rule_.per_token, chosen);
+    } else {
+      choose(token, logits, bias, scratch, chosen);
+    }
     if (rule_.sigmoid) {
       sigmoid_weights(logits, chosen, weights);
     } else {
@@ -176,16 +181,19 @@ CpuKernel route_kernel(const OpSpec& spec, int num_workers) {
   const int64_t groups = attributes.rule.groups;
   const int64_t per_token = attributes.rule.per_token;
   const size_t bytes = TokenScratch<W>::bytes(experts, groups);
-  const size_t weights = attributes.has_bias ? 2 : 1;
+  const size_t weights = attributes.weights_operand();
   const auto run = [=, router = Router<W>(spec)](const KernelArgs& args) {
     const W* const logits = args.data<const W>(0);
     const W* const bias = attributes.has_bias ? args.data<const W>(1) : nullptr;
+    const int32_t* const given =
+        attributes.source.given ? args.data<const int32_t>(weights - 1) : nullptr;
     run_pieces(args.workers, rows, row_grain(experts * per_token),
                [&](int worker, int64_t begin, int64_t end) {
                  const TokenScratch<W> scratch(
                      args.scratch.data() + static_cast<size_t>(worker) * bytes, experts, groups);
                  for (int64_t t = begin; t < end; ++t) {
-                   router.run_token(t, logits + t * experts, bias, scratch,
+                   router.run_token(t, logits + t * experts, bias,
+                                    given == nullptr ? nullptr : given + t * per_token, scratch,
                                     args.data<W>(weights) + t * per_token,
                                     args.data<int32_t>(weights + 1) + t * per_token);
                  }

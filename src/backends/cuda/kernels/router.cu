@@ -19,10 +19,11 @@ constexpr int kTokensPerBlock = 8;  ///< one warp each
 constexpr int kMaxPerToken = kWarpSize;
 
 struct RouteArgs {
-  const float* logits = nullptr;  // f32 [T,E]
-  const float* bias = nullptr;    // f32 [E], or null
-  float* weights = nullptr;       // f32 [T,K]
-  int32_t* chosen = nullptr;      // i32 [T,K]
+  const float* logits = nullptr;   // f32 [T,E]
+  const float* bias = nullptr;     // f32 [E], or null
+  const int32_t* given = nullptr;  // i32 [T,K], or null
+  float* weights = nullptr;        // f32 [T,K]
+  int32_t* chosen = nullptr;       // i32 [T,K]
   int64_t tokens = 0;
   int experts = 0;
   int per_token = 0;
@@ -169,11 +170,11 @@ __device__ int forced_expert(const RouteArgs& args, int64_t pair) {
   return static_cast<int>((pair + args.first) % args.experts);
 }
 
-/// The expert of the slot that is this lane's number; lanes from `per_token` on get any. `memory`
-/// [E + groups] is the warp's.
+/// The expert of the slot that is this lane's number, by scores; lanes from `per_token` on get any.
+/// `memory` [E + groups] is the warp's.
 template <int kPerLane>
-__device__ int chosen_expert(const TokenLogits<kPerLane>& token, const RouteArgs& args,
-                             const RowExp& row, uint32_t* memory) {
+__device__ int expert_by_score(const TokenLogits<kPerLane>& token, const RouteArgs& args,
+                               const RowExp& row, uint32_t* memory) {
   auto candidates = candidates_of(token, args, row);
   if (args.groups > 1) {
     keep_groups(candidates, args, memory, memory + args.experts);
@@ -184,6 +185,18 @@ __device__ int chosen_expert(const TokenLogits<kPerLane>& token, const RouteArgs
     expert = static_cast<int>(threadIdx.x) % kWarpSize == j ? taken : expert;
   }
   return expert;
+}
+
+/// The same of token `at`, by the rule of `args`.
+template <int kPerLane>
+__device__ int chosen_expert(const TokenLogits<kPerLane>& token, const RouteArgs& args,
+                             const RowExp& row, int64_t at, uint32_t* memory) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int64_t pair = at * args.per_token + lane;
+  if (args.given != nullptr) {
+    return lane < args.per_token ? args.given[pair] : 0;
+  }
+  return args.forced ? forced_expert(args, pair) : expert_by_score(token, args, row, memory);
 }
 
 template <int kPerLane>
@@ -200,9 +213,7 @@ __global__ void __launch_bounds__(kTokensPerBlock* kWarpSize) route_kernel(Route
   const RowExp row = token.row_exp();
   const bool is_chosen = lane < args.per_token;
   const int expert =
-      args.forced
-          ? forced_expert(args, at * args.per_token + lane)
-          : chosen_expert(token, args, row, group_memory + warp * (args.experts + args.groups));
+      chosen_expert(token, args, row, at, group_memory + warp * (args.experts + args.groups));
   const float weight = weight_of(is_chosen ? logits[expert] : 0.0f, is_chosen, row, args);
   if (is_chosen) {
     args.weights[at * args.per_token + lane] = weight;
@@ -356,11 +367,12 @@ CudaKernel make_cuda_route(const OpSpec& spec, CudaContext& /*context*/) {
   shape.scale = static_cast<float>(rule.scale);
   shape.forced = attributes.choice.forced;
   shape.first = attributes.choice.first;
-  return {.launch = [shape, has_bias = attributes.has_bias](const CudaKernelArgs& args) {
+  return {.launch = [shape, attributes](const CudaKernelArgs& args) {
     RouteArgs o = shape;
-    const size_t weights = has_bias ? 2 : 1;
+    const size_t weights = attributes.weights_operand();
     o.logits = args.data<const float>(0);
-    o.bias = has_bias ? args.data<const float>(1) : nullptr;
+    o.bias = attributes.has_bias ? args.data<const float>(1) : nullptr;
+    o.given = attributes.source.given ? args.data<const int32_t>(weights - 1) : nullptr;
     o.weights = args.data<float>(weights);
     o.chosen = args.data<int32_t>(weights + 1);
     const size_t shared_bytes = o.groups == 1 ? 0

@@ -232,8 +232,11 @@ ValueId routed(BlockBuilder& builder, ValueId x) {
   GraphBuilder& graph = builder.graph();
   const ValueId logits =
       router_linear(graph, x, builder.scoped_param("moe.router.weight"), "moe.router");
-  const RouteResult choice = route(graph, logits, builder.bias("moe.router"), rule_of(spec),
-                                   "moe.route", forced_choice(spec, graph.layer()));
+  const RouteResult choice = route(graph, logits, builder.bias("moe.router"),
+                                   {.rule = rule_of(spec),
+                                    .forced = forced_choice(spec, graph.layer()),
+                                    .use = builder.routing()},
+                                   "moe.route");
   const ExpertRows rows = sort_rows(graph, choice.experts, spec.experts,
                                     builder.expert_tally("moe.rows", spec.experts), "moe.sort");
   add_losses(builder, {.logits = logits, .experts = choice.experts, .counts = rows.counts});
