@@ -36,7 +36,8 @@ import torch_multi  # noqa: E402
 EXPERTS = {"experts": 4, "experts_per_token": 3, "expert_ffn": 24, "router_normalize": True, "balance_loss": 0.1, "force_balance": False,
            "ranks": 1}
 SHAPE = {"family": "qwen3", "layers": 2, "width": 32, "heads": 4, "kv_heads": 2, "head_size": 8, "ffn": 0, "vocabulary": 96,
-         "padded_vocabulary": 96, "max_positions": 64, "tied_embeddings": False, "qkv_bias": False, "rope_theta": 10000.0,
+         "padded_vocabulary": 96, "max_positions": 64, "tied_embeddings": False, "qkv_bias": False,
+         "rope_frequencies": [1.0, 0.1, 0.01, 0.001], "rope_amplitude": 1.0,
          "norm_epsilon": 1e-5, "init_std": 0.02, "sequence": 16, "microbatch": 2, "learning_rate": 1e-3, "beta1": 0.9, "beta2": 0.95,
          "epsilon": 1e-8, "weight_decay": 0.1, "clip_norm": 1.0, "dtype": "float32", "experts": EXPERTS,
          # Embedding and output, final norm; per layer attention, two norms, two norms of heads, router, experts.
@@ -45,7 +46,7 @@ SHAPE = {"family": "qwen3", "layers": 2, "width": 32, "heads": 4, "kv_heads": 2,
 LATENTS = {"q_rank": 0, "kv_rank": 12, "plain": 6, "rotated": 4, "value": 5, "score_scale": 1.5}
 DEEPSEEK = {**SHAPE, "family": "llama", "latents": LATENTS, "ffn": 40, "microbatches": 1,
             "experts": {**EXPERTS, "router_normalize": False, "shared_ffn": 20, "dense_layers": 1},
-            "rope_frequencies": [1.0, 0.01], "rope_amplitude": 1.0,
+            "rope_frequencies": [1.0, 0.01],
             # Per layer queries, latents, keys and values, projection, norms; then the MLP of one, router, experts and shared one of the other.
             "parameters": 2 * 96 * 32 + 32 + 2 * (4 * 10 * 32 + 16 * 32 + 12 + 4 * 11 * 12 + 4 * 5 * 32 + 2 * 32) + 3 * 40 * 32
             + 4 * 32 + 4 * 3 * 32 * 24 + 3 * 20 * 32}
@@ -88,7 +89,7 @@ def train(rank, shape, folder):
     ranks = shape["layout"]["ranks"]
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
-    trainer = torch_multi.Trainer(shape, types.SimpleNamespace(device="cpu", eager=True, async_tp=False))
+    trainer = torch_multi.Trainer(shape, types.SimpleNamespace(device="cpu", eager=True, async_tp=False, fp8=None))
     set_weights(trainer)
     clip, norms = trainer.clip, []
     trainer.clip = lambda: norms.append(clip().item())
