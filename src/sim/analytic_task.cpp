@@ -208,7 +208,7 @@ double unfused_attention_ns(const DeviceSpec& device, const AttentionShape& shap
                         static_cast<double>(shape.queries) * static_cast<double>(shape.sequence);
   const double passes = device.stack.score_passes * (shape.backward ? kBackwardScorePasses : 1.0);
   const double rate =
-      device.peak_flops_per_s(shape.dtype) * 1e-9 * device.gemm_fraction * device.stack.gemm;
+      device.peak_flops_per_s(shape.dtype) * 1e-9 * device.gemm_fraction * stack_gemm(device);
   return 2 * flops / rate + passes * kScoreBytes * scores / memory_rate(device);
 }
 
