@@ -3,11 +3,12 @@
 kernels of the package mamba-ssm, which must be installed. Its convolution is compiled by torch.compile; the package causal-conv1d is not
 needed.
 
-usage: mamba2_torch.py
-Prints a table of microseconds: forward, backward, and the chunk size that was fastest of those tried. The backward has what the forward
-kept (the convolved x, B and C among it); braid's computes them again.
+usage: mamba2_torch.py [CHUNK...]
+Prints a table of microseconds: forward, backward, and the chunk size that was fastest of those given (128 and 256 if none is). The backward
+has what the forward kept (the convolved x, B and C among it); braid's computes them again.
 """
 import statistics
+import sys
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +17,7 @@ from mamba_ssm.ops.triton.ssd_combined import mamba_chunk_scan_combined
 
 LAYERS = {"nemotron-h-8b": (1, 8192, 128, 8), "nemotron-h-4b": (1, 8192, 112, 8), "mamba2-2.7b": (2, 4096, 80, 1)}
 HEAD_SIZE, STATE, TAPS, EPSILON = 64, 128, 4, 1e-5
-CHUNKS = (64, 128, 256)
+CHUNKS = (128, 256)
 REPEATS, WARMUP = 20, 5
 
 
@@ -72,10 +73,11 @@ class Layer:
 
 
 def main():
+    chunks = [int(word) for word in sys.argv[1:]] or CHUNKS
     print("| layer | forward us | backward us | chunk |\n| --- | --- | --- | --- |")
     for name, sizes in LAYERS.items():
         layer = Layer(*sizes)
-        times = {chunk: layer.times(chunk) for chunk in CHUNKS}
+        times = {chunk: layer.times(chunk) for chunk in chunks}
         chunk = min(times, key=lambda each: sum(times[each]))
         print(f"| {name} | {times[chunk][0]:.0f} | {times[chunk][1]:.0f} | {chunk} |", flush=True)
 

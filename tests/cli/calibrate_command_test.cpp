@@ -75,9 +75,8 @@ TEST_F(CalibrateCommand, WrongOptionsAreOneLine) {
 }
 
 TEST_F(CalibrateCommand, PlanRefusesWhatIsNeitherProfileNorCluster) {
-  EXPECT_THAT(
-      error_of({"plan", "run.toml", "--cost", "h300x8"}, 2),
-      AllOf(HasSubstr("unknown device \"h300\""), HasSubstr("cpu, gb200, h100")));
+  EXPECT_THAT(error_of({"plan", "run.toml", "--cost", "h300x8"}, 2),
+              AllOf(HasSubstr("unknown device \"h300\""), HasSubstr("cpu, gb200, h100")));
   EXPECT_THAT(error_of({"plan", "run.toml", "--cost", "h200"}, 2),
               HasSubstr("h200 has 1 devices and parallel.ranks is 2"));
   EXPECT_THAT(error_of({"plan", "run.toml", "--cost", "none.json"}, 1), HasSubstr("none.json"));
