@@ -17,8 +17,8 @@ struct AdapterSizes {
   int64_t step = 1;
 };
 
-/// One matrix; two of three side by side; gate and up; a part of the width; then those whose columns
-/// allow accesses of 16 bytes.
+/// One matrix; two of three side by side; gate and up; a part of the width; then those whose
+/// columns allow accesses of 16 bytes.
 inline const std::vector<AdapterSizes> kAwkwardAdapters = {
     {1, 1, {0}, {1}},
     {3, 5, {0}, {5}},
@@ -28,9 +28,12 @@ inline const std::vector<AdapterSizes> kAwkwardAdapters = {
     {4, 12, {1}, {6}, 2},
     {5, 112, {0, 64, 96}, {64, 32, 16}},
     {3, 64, {8}, {24}},
+    {4, 64, {1}, {32}, 2},
+};
+/// Rows of more columns than a block of a GPU takes at once.
+inline const std::vector<AdapterSizes> kWideAdapters = {
     {2, 6144, {0, 4096, 5120}, {4096, 1024, 1024}},
     {3, 4128, {0, 1}, {2064, 2064}, 2},
-    {4, 64, {1}, {32}, 2},
 };
 inline constexpr double kAdapterScale = 1.75;
 
