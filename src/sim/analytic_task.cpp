@@ -175,8 +175,9 @@ double epilogue_part(const OpSpec& spec) {
 }
 
 /// The rate of small products inside of a kernel, as a part of that of large ones. Measured for
-/// mamba2 and its backward in steps on an H100: 0.08 to 0.13 (bench/notes.md).
-constexpr double kInnerProductPart = 0.11;
+/// mamba2 and its backward in steps on an H200: 0.17 (nemotron-h-4b) and 0.22 (mamba2-2.7b), see
+/// bench/notes.md.
+constexpr double kInnerProductPart = 0.2;
 
 /// Of ops whose time memory bounds, flops per ns.
 double arithmetic_rate(const DeviceSpec& device, const OpSpec& spec) {
