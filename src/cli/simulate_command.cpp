@@ -9,10 +9,12 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
+#include "cli/failure_arguments.h"
 #include "cli/routing_arguments.h"
 #include "cli/simulated_machine.h"
 #include "cli/validators.h"
 #include "config/reference.h"
+#include "plan/describe_goodput.h"
 #include "plan/describe_simulation.h"
 #include "plan/run_costs.h"
 #include "plan/simulated_report.h"
@@ -26,6 +28,7 @@ struct SimulateArguments {
   ConfigArguments config;
   SimulatedMachine machine;
   RoutingArguments routing;
+  FailureArguments failures;
   std::string trace;
   std::string report;
   std::vector<int> trace_ranks;
@@ -58,6 +61,7 @@ void run(const SimulateArguments& arguments, const Console& console) {
   if (const std::optional<RoutingLoads> loads = routing_loads(arguments.routing, chosen)) {
     skewed = {.loads = *loads, .step_ns = simulated.step_ns_with_load(loads->busiest)};
   }
+  const std::optional<GoodputForecast> goodput = goodput_forecast(arguments.failures, simulated);
   const std::vector<int> ranks =
       arguments.trace_ranks.empty() ? ranks_to_show(simulated) : arguments.trace_ranks;
   if (!arguments.trace.empty()) {
@@ -65,10 +69,13 @@ void run(const SimulateArguments& arguments, const Console& console) {
     write_chrome_trace(arguments.trace, {&timeline, 1});
   }
   std::string text = arguments.json
-                         ? simulation_json(simulated, skewed)
+                         ? simulation_json(simulated, skewed, goodput)
                          : describe_simulation(simulated) + describe_overlap(simulated, ranks);
   if (skewed && !arguments.json) {
     text += describe_skewed_step(chosen, skewed->loads, simulated.step_ns(), skewed->step_ns);
+  }
+  if (goodput && !arguments.json) {
+    text += describe_goodput(*goodput);
   }
   if (!arguments.report.empty()) {
     const std::string page = write_simulated_report(arguments.report, simulated, ranks);
@@ -92,6 +99,7 @@ void add_simulate_command(CLI::App& app, const Console& console) {
                    "also sets overlap.mode")
       ->type_name("STACK");
   add_routing_options(*command, arguments->routing);
+  add_failure_options(*command, arguments->failures);
   command
       ->add_option("--ranks", arguments->machine.num_ranks,
                    "Simulate this many ranks instead of parallel.ranks: the data dimension and "
@@ -136,6 +144,7 @@ void add_simulate_command(CLI::App& app, const Console& console) {
       "  braid simulate run.toml --cluster h200x8 --auto-overlap --save-config found.toml\n"
       "  braid simulate run.toml --cluster h200x8 --ranks 1024 --json\n"
       "  braid simulate run.toml --cluster h100x64 --stack megatron-te\n"
+      "  braid simulate run.toml --cluster h100x64 --failures 50000 --save-seconds 20\n"
       "  braid simulate run.toml --cluster h100x64 --trace step.json --trace-ranks 0,8\n"
       "  braid simulate run.toml --cluster h200x8 --report runs/on\n"
       "  braid simulate run.toml --cluster h200x8 --report runs/off --set overlap.mode=off\n"

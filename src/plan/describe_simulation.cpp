@@ -222,7 +222,8 @@ std::string describe_simulation(const SimulatedRun& run) {
   return text + memory_line(run) + stage_table(run);
 }
 
-std::string simulation_json(const SimulatedRun& run, const std::optional<SkewedStep>& skewed) {
+std::string simulation_json(const SimulatedRun& run, const std::optional<SkewedStep>& skewed,
+                            const std::optional<GoodputForecast>& goodput) {
   const int num_ranks = run.spec().mesh.num_ranks();
   Json json = {{"cost", run.model().description()},
                {"ranks", num_ranks},
@@ -247,6 +248,9 @@ std::string simulation_json(const SimulatedRun& run, const std::optional<SkewedS
                       {"busiest_rank_load", skewed->loads.busiest},
                       {"worst_layer_load", skewed->loads.worst},
                       {"step_ns", skewed->step_ns}};
+  }
+  if (goodput) {
+    json["goodput"] = goodput_json(*goodput);
   }
   return json.dump(2) + "\n";
 }

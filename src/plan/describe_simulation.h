@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "plan/describe_goodput.h"
 #include "plan/routing_loads.h"
 #include "plan/simulated_run.h"
 
@@ -23,9 +24,10 @@ struct SkewedStep {
   int64_t step_ns = 0;
 };
 
-/// The same as a JSON object, with the skewed step if there is one. docs/simulator.md lists its
-/// keys.
+/// The same as a JSON object, with the skewed step and the forecast of a month if there are any.
+/// docs/simulator.md lists its keys.
 std::string simulation_json(const SimulatedRun& run,
-                            const std::optional<SkewedStep>& skewed = std::nullopt);
+                            const std::optional<SkewedStep>& skewed = std::nullopt,
+                            const std::optional<GoodputForecast>& goodput = std::nullopt);
 
 }  // namespace braid

@@ -26,6 +26,31 @@ class SimulateCommand : public Cli {
   }
 };
 
+TEST_F(SimulateCommand, ForecastsAMonthWithFailures) {
+  const Words failures{"--cluster", "h100x4", "--failures", "100", "--save-seconds", "2"};
+  const nlohmann::json json = json_of(pipeline(failures));
+  const nlohmann::json& goodput = json["goodput"];
+  EXPECT_EQ(goodput["mean_s"], 90000);
+  EXPECT_EQ(goodput["repair_s"], 4 * 3600);
+  EXPECT_EQ(goodput["spare_nodes"], 3);
+  const double useful = goodput["useful"];
+  EXPECT_NEAR(useful + double{goodput["saves"]} + double{goodput["failures"]}, 1, 1e-12);
+  EXPECT_LT(goodput["useful_without_spares"], useful);
+  EXPECT_NEAR(double{goodput["tokens_per_month"]}, double{json["tokens_per_s"]} * useful * 2592000,
+              1.0);
+  EXPECT_NEAR(double{goodput["interval_s"]},
+              double{goodput["interval_steps"]} * 1e-9 * double{json["step_ns"]}, 1e-6);
+  Words words = pipeline(failures);
+  words.insert(words.begin(), {"simulate", "run.toml"});
+  EXPECT_THAT(output_of(words),
+              AllOf(HasSubstr("\nfailures  one every 1 d 01 h (4 devices, each every 100 hours); "
+                              "save 2.00 s, restart 5 min 00 s, repair 4 h 00 min\ngoodput   99."),
+                    HasSubstr("\nspares    3 nodes beside 1 (300.0% more), so that 99% of failures "
+                              "wait for no repair; without any goodput is 8")));
+  EXPECT_THAT(error_of({"simulate", "run.toml", "--save-seconds", "2"}, 2),
+              HasSubstr("--failures"));
+}
+
 TEST_F(SimulateCommand, SaysWhereTheStepGoes) {
   const std::string text = output_of({"simulate", "run.toml", "--cluster", "h100x2"});
   for (const char* part :
