@@ -60,9 +60,10 @@ TEST(DeviceCost, RefusesDevicesThatNothingIsKnownOf) {
 }
 
 TEST(DeviceCost, IsNamedWhereNoDeviceIsLookedFor) {
-  EXPECT_THAT(message_of<ConfigError>([] { overlap_cost_model(config_of(9)); }),
-              AllOf(HasSubstr("this command does not look for one; name one of a100, a100-40, a100-pcie"),
-                    HasSubstr("--set overlap.cost=h200x16, or `braid plan --cost`")));
+  EXPECT_THAT(
+      message_of<ConfigError>([] { overlap_cost_model(config_of(9)); }),
+      AllOf(HasSubstr("this command does not look for one; name one of a100, a100-40, a100-pcie"),
+            HasSubstr("--set overlap.cost=h200x16, or `braid plan --cost`")));
 }
 
 }  // namespace
