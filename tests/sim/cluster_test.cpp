@@ -62,7 +62,8 @@ TEST(ParseCluster, RanksOfACpuShareOneNode) {
 TEST(ParseCluster, UnknownDeviceIsRefusedWithTheKnownOnes) {
   const std::string message = message_of<ConfigError>([] { parse_cluster("h300x8"); });
   EXPECT_THAT(message, AllOf(HasSubstr("\"h300x8\""), HasSubstr("unknown device \"h300\""),
-                             HasSubstr("a100, a100-40, a100-pcie, b200, b300, cpu, gb200"), HasSubstr("h200x8")));
+                             HasSubstr("a100, a100-40, a100-pcie, b200, b300, cpu, gb200"),
+                             HasSubstr("h200x8")));
   EXPECT_THAT(message, HasSubstr("did you mean \"b300\"?"));
   for (const char* name : {"", "x", "x8", "8", "H200x8", "h200 x8"}) {
     EXPECT_THAT(message_of<ConfigError>([&] { parse_cluster(name); }), HasSubstr("unknown device"))
