@@ -60,13 +60,13 @@ std::string describe_goodput(const GoodputForecast& forecast) {
       "goodput   {:.1f}% with a checkpoint every {} steps ({}): saves {:.1f}%, failures {:.1f}%; "
       "{} tokens in 30 days\n"
       "spares    {} nodes beside {} ({:.1f}% more), so that 99% of failures wait for no repair; "
-      "without any goodput is {:.1f}%\n",
+      "without any, goodput is {:.1f}%\n",
       format_duration(model.mean_s()), model.devices, model.device_hours,
       format_duration(model.save_s), format_duration(model.restart_s),
       format_duration(model.repair_s), 100 * with.useful, forecast.interval_steps(),
       format_duration(with.interval_s), 100 * with.saves, 100 * with.failures,
       format_count(std::llround(forecast.tokens_per_month(with))), forecast.spares, nodes,
-      100.0 * forecast.spares / nodes, 100 * forecast.without_spares.useful);
+      100.0 * static_cast<double>(forecast.spares) / nodes, 100 * forecast.without_spares.useful);
 }
 
 nlohmann::ordered_json goodput_json(const GoodputForecast& forecast) {

@@ -17,7 +17,7 @@ struct GoodputForecast {
   double tokens_per_s = 0;  ///< of the whole run while it computes
   Goodput with_spares;      ///< with a checkpoint after each so many whole steps
   Goodput without_spares;   ///< the same interval; each failure waits for its repair
-  int spares = 0;           ///< nodes, for 99% of failures
+  int64_t spares = 0;       ///< nodes, for 99% of failures
 
   int64_t interval_steps() const;
   double tokens_per_month(const Goodput& goodput) const;  ///< of 30 days

@@ -1,5 +1,6 @@
 #include "sim/goodput.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace braid {
@@ -28,17 +29,23 @@ double best_interval_s(const FailureModel& model) {
   return low * mean;
 }
 
-int spare_nodes(const FailureModel& model, double share) {
+int64_t spare_nodes(const FailureModel& model, double share) {
   const double in_repair = model.repair_s / model.mean_s();
-  double probability = std::exp(-in_repair);  // that so many others are in repair
-  double at_most = probability;
-  int others = 0;
-  while (at_most < share && probability > 0) {
-    ++others;
-    probability *= in_repair / others;
-    at_most += probability;
+  if (in_repair == 0) {
+    return 1;
   }
-  return others + 1;
+  // So far below the mean that nothing is left out; one by one from 0 the chances would underflow.
+  constexpr double kDeviations = 40;
+  auto others = static_cast<int64_t>(
+      std::max(0.0, std::floor(in_repair - kDeviations * std::sqrt(in_repair))));
+  double at_most = 0;
+  for (;; ++others) {  // chances add up to 1, which is above the share
+    const auto count = static_cast<double>(others);
+    at_most += std::exp(count * std::log(in_repair) - in_repair - std::lgamma(count + 1));
+    if (at_most >= share) {
+      return others + 1;
+    }
+  }
 }
 
 }  // namespace braid

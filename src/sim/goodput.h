@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 namespace braid {
 
 /// Failures of a machine, and what each costs. Failures of devices are independent, with the same
@@ -36,8 +38,9 @@ Goodput goodput_at(const FailureModel& model, double interval_s, double restart_
 /// restarts.
 double best_interval_s(const FailureModel& model);
 
-/// Spare nodes with which a failed node need not be waited for in `share` of all failures: those
+/// Spare nodes with which a failed node need not be waited for in `share` (below 0.999) of all
+/// failures: those
 /// that are being repaired are Poisson distributed (a queue with a server for each node).
-int spare_nodes(const FailureModel& model, double share);
+int64_t spare_nodes(const FailureModel& model, double share);
 
 }  // namespace braid

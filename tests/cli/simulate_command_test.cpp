@@ -46,7 +46,7 @@ TEST_F(SimulateCommand, ForecastsAMonthWithFailures) {
               AllOf(HasSubstr("\nfailures  one every 1 d 01 h (4 devices, each every 100 hours); "
                               "save 2.00 s, restart 5 min 00 s, repair 4 h 00 min\ngoodput   99."),
                     HasSubstr("\nspares    3 nodes beside 1 (300.0% more), so that 99% of failures "
-                              "wait for no repair; without any goodput is 8")));
+                              "wait for no repair; without any, goodput is 8")));
   EXPECT_THAT(error_of({"simulate", "run.toml", "--save-seconds", "2"}, 2),
               HasSubstr("--failures"));
 }

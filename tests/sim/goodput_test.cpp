@@ -69,6 +69,8 @@ TEST(Goodput, SparesServeAllButAShareOfFailures) {
   EXPECT_EQ(spare_nodes(model, 0.54), 3);
   EXPECT_EQ(spare_nodes(model, 0.55), 4);
   EXPECT_EQ(spare_nodes(model, 0.99), 8);  // P(at most 6) = 0.986, at most 7: 0.996
+  model.repair_s = 5e6;  // 5,000 nodes, whose chances one by one begin below the smallest double
+  EXPECT_NEAR(static_cast<double>(spare_nodes(model, 0.99)), 5000 + 2.326 * std::sqrt(5000.0), 4);
   model.repair_s = 0;
   EXPECT_EQ(spare_nodes(model, 0.99), 1);
 }
