@@ -56,7 +56,7 @@ OperandSpec operand(DType dtype, Access access, Shape shape) {
   return {.dtype = dtype, .access = access, .shape = shape};
 }
 
-/// Sets of operands of one spec with random content.
+/// Sets of operands of one spec with random content, integers excepted: the caller fills those.
 class OperandSets {
  public:
   explicit OperandSets(const OpSpec& spec, cudaStream_t stream) {
@@ -71,8 +71,10 @@ class OperandSets {
         memory_.push_back(
             allocate(static_cast<size_t>(each.shape.num_elems()) * dtype_bytes(each.dtype)));
         sets_.back().push_back(memory_.back().get());
-        random_fill(memory_.back().get(), each.shape.num_elems(), each.dtype,
-                    static_cast<uint32_t>(memory_.size()), stream);
+        if (each.dtype != DType::kI32) {
+          random_fill(memory_.back().get(), each.shape.num_elems(), each.dtype,
+                      static_cast<uint32_t>(memory_.size()), stream);
+        }
       }
     }
   }
@@ -491,8 +493,9 @@ double attention_tflops(const OpSpec& spec, const Timing& timing) {
 
 void run_attention(Bench& bench) {
   const std::vector<AttentionShape> shapes = {
-      {4, 2048, 32, 8, 128}, {2, 4096, 32, 8, 128},  {1, 8192, 32, 8, 128},  {2, 4096, 32, 8, 64},
-      {2, 8192, 32, 8, 64},  {16, 1024, 12, 12, 64}, {16, 1024, 28, 4, 128}, {2, 4096, 32, 8, 96}};
+      {4, 2048, 32, 8, 128},  {2, 4096, 32, 8, 128}, {1, 8192, 32, 8, 128},
+      {2, 4096, 32, 8, 64},   {2, 8192, 32, 8, 64},  {16, 1024, 12, 12, 64},
+      {16, 1024, 28, 4, 128}, {2, 4096, 32, 8, 96},  {4, 4096, 16, 16, 192}};
   const std::vector<int64_t> limits_mib = {128, 512, 1024, 2048, 4096};
   fmt::print(
       "\n| sequences x tokens, heads/kv, head | forward TFLOP/s | backward, sm90 | cuDNN's, "
@@ -522,7 +525,7 @@ void run_attention(Bench& bench) {
     };
     fmt::print("| {} x {}, {}/{}, {} | {:.0f} |", shape.batches, shape.sequence, shape.heads,
                shape.kv_heads, shape.head_size, forward_rate);
-    if (has_attention_sm90(AttentionSizes(backward_spec))) {
+    if (has_attention_backward_sm90(AttentionSizes(backward_spec))) {
       const auto [rate, scratch] = backward_rate({.method = AttentionMethod::kSm90});
       fmt::print(" {:.0f}, {} MiB |", rate, scratch >> 20);
     } else {
@@ -594,22 +597,44 @@ void run_document_attention(Bench& bench) {
   }
 }
 
-void run(std::string cache_folder) {
+struct Table {
+  const char* name;
+  void (*run)(Bench&);
+};
+
+constexpr Table kTables[] = {{"products", run_products},
+                             {"fused_products", run_fused_products},
+                             {"bias_grads", run_bias_grads},
+                             {"attention", run_attention},
+                             {"document_attention", run_document_attention}};
+
+/// The table of that name, or all if it is empty. Throws ConfigError if there is no such table.
+void run(std::string cache_folder, const std::string& only) {
+  std::vector<Table> chosen;
+  std::string names;
+  for (const Table& table : kTables) {
+    names += fmt::format(" {}", table.name);
+    if (only.empty() || only == table.name) {
+      chosen.push_back(table);
+    }
+  }
+  if (chosen.empty()) {
+    throw ConfigError(fmt::format("there is no table {}; tables are{}", only, names));
+  }
   Bench bench(std::move(cache_folder));
   fmt::print("cuBLASLt {}, cuDNN {}\n\n", cublasLtGetVersion(), cudnnGetVersion());
-  run_products(bench);
-  run_fused_products(bench);
-  run_bias_grads(bench);
-  run_attention(bench);
-  run_document_attention(bench);
+  for (const Table& table : chosen) {
+    table.run(bench);
+  }
 }
 
 }  // namespace
 }  // namespace braid
 
+/// gemm_attention_bench [CACHE_FOLDER [TABLE]]
 int main(int argc, char** argv) {
   try {
-    braid::run(argc > 1 ? argv[1] : "");
+    braid::run(argc > 1 ? argv[1] : "", argc > 2 ? argv[2] : "");
     return 0;
   } catch (const braid::Error& error) {
     fmt::print(stderr, "error: {}\n", error.what());

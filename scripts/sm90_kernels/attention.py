@@ -11,7 +11,15 @@ from cutlass import BFloat16, Float32, Int32, Int64
 
 from export import export, pointer
 
-KEY_TILE = 128
+IN_TWO_STAGES = {"Q_stage": 2, "dO_stage": 2, "PdS_stage": 2, "SdP_swapAB": True}
+# Rows of queries and of keys of a backward's tile, and what its shared memory holds, by head size. They are the package's own.
+BACKWARD_TILES = {
+    64: (128, 128, IN_TWO_STAGES),
+    128: (64, 128, IN_TWO_STAGES),
+    192: (64, 96, {"Q_stage": 2, "dO_stage": 1, "PdS_stage": 1, "SdP_swapAB": False, "dKV_swapAB": True}),
+}
+# A model with latent attention has as many key/value heads as query heads.
+UNGROUPED_ONLY = (192,)
 # Text of flash_fwd_sm90.py, and what stands for it here.
 FORWARD_CHANGES = [
     # How many query heads share a key/value head is known at run time only.
@@ -91,11 +99,10 @@ def forward(kernel_class, head_size):
 def backward(kernel_class, head_size, grouped):
     """The host function: shapes and strides of the operands of braid's attention_backward and of its scratch. Grouped: several query
     heads share a key/value head, and d_key and d_value are fp32 of every query head; else they are heads of a row of d_qkv."""
-    query_tile = 128 if head_size == 64 else 64
+    query_tile, key_tile, stages = BACKWARD_TILES[head_size]
     kernel = kernel_class(
         BFloat16, head_size, qhead_per_kvhead=2 if grouped else 1, is_causal=True, deterministic=True, tile_m=query_tile,
-        tile_n=KEY_TILE, Q_stage=2, dO_stage=2, PdS_stage=2, SdP_swapAB=True, AtomLayoutMSdP=1, AtomLayoutNdKV=2,
-        AtomLayoutMdQ=query_tile // 64)
+        tile_n=key_tile, **stages, AtomLayoutMSdP=1, AtomLayoutNdKV=2, AtomLayoutMdQ=query_tile // 64)
 
     @cute.jit
     def launch(qkv: cute.Pointer, d_out: cute.Pointer, lse_log2: cute.Pointer, d_out_out: cute.Pointer, d_query: cute.Pointer,
@@ -103,7 +110,7 @@ def backward(kernel_class, head_size, grouped):
                kv_heads: Int32, scale: Float32, stream: cuda.CUstream):
         query_tiles = cute.ceil_div(sequence, query_tile)
         query_rows = query_tiles * query_tile
-        key_rows = cute.ceil_div(sequence, KEY_TILE) * KEY_TILE
+        key_rows = cute.ceil_div(sequence, key_tile) * key_tile
         row_heads = heads + 2 * kv_heads  # of qkv and d_qkv
         sizes = (batches, sequence, head_size)
 
@@ -140,7 +147,8 @@ def compile_into(folder):
     rows, sums = pointer(BFloat16), pointer(Float32)
     for head_size in (64, 128):
         export(folder, f"attention_forward_{head_size}", forward(forward_class, head_size), rows, rows, pointer(Float32, 4), *sizes)
-        for grouped in (False, True):
+    for head_size in BACKWARD_TILES:
+        for grouped in (False,) if head_size in UNGROUPED_ONLY else (False, True):
             gradient = sums if grouped else rows
             export(folder, f"attention_backward_{head_size}{'_grouped' if grouped else ''}",
                    backward(backward_class, head_size, grouped), rows, rows, sums, sums, sums, gradient, gradient, pointer(Int32, 4),

@@ -102,6 +102,7 @@ AttentionShape shape_of(const OpSpec& spec) {
           .kv_heads = attributes.kv_heads,
           .head_size = attributes.head_size,
           .backward = kBackward,
+          .documents = attributes.documents.documents,
           .dtype = spec.operands[0].dtype};
 }
 

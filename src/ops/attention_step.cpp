@@ -118,6 +118,7 @@ AttentionShape shape_of(const OpSpec& spec, const AttentionStepAttributes& a, bo
           .kv_heads = a.kv_heads,
           .head_size = a.head_size,
           .backward = backward,
+          .documents = a.documents.documents,
           .dtype = spec.operands[0].dtype};
 }
 

@@ -138,10 +138,27 @@ double gemm_ns(const DeviceSpec& device, const OpSpec& spec, const OpCost& cost)
                                              : plain_product_ns(device, shape, cost);
 }
 
+/// What attention that separates documents reaches of the peak, with documents of a mean length: by
+/// kernels of braid's own with mma instructions, whose blocks of 64 x 64 pairs are in part outside
+/// of short documents. As measured on an H200 with head size 128 (bench/notes.md, "Attention inside
+/// documents"): 222 and 151 TFLOP/s of 989.
+constexpr AttentionRate kDocumentsForward{.fraction = 0.225, .half_tokens = 205};
+constexpr AttentionRate kDocumentsBackward{.fraction = 0.156, .half_tokens = 190};
+
+double document_attention_ns(const DeviceSpec& device, const AttentionShape& shape, double flops) {
+  const AttentionRate& reached = shape.backward ? kDocumentsBackward : kDocumentsForward;
+  const auto tokens = static_cast<double>(shape.sequence);
+  return flops / (device.peak_flops_per_s(shape.dtype) * 1e-9 * reached.fraction * tokens /
+                  (tokens + reached.half_tokens));
+}
+
 /// Head sizes are padded to the next of 64, 128, 192, 256; those above 128 have the rate of 128.
 /// Blocks of causal rows differ in length: with few lengths up to a wave is lost, with many the
 /// longest begin first and the rest fill the gaps.
 double attention_ns(const DeviceSpec& device, const AttentionShape& shape, double flops) {
+  if (shape.documents) {
+    return document_attention_ns(device, shape, flops);
+  }
   const AttentionRates& rates = shape.backward ? device.attention_backward : device.attention;
   const int64_t padded = ceil_div(shape.head_size, kHeadStep) * kHeadStep;
   const AttentionRate& reached = padded > kHeadStep ? rates.head_128 : rates.head_64;

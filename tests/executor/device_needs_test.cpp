@@ -78,7 +78,7 @@ TEST(DeviceNeeds, AttentionOfOurOwnIsCountedExactly) {
   const OpSpec spec = attention_backward({2, 32, 8, 64, 8192});
   EXPECT_EQ(max_attention_scratch_bytes(spec, {.method = AttentionMethod::kSm90}),
             scratch.size_bytes);
-  if (has_attention_sm90(grouped)) {
+  if (has_attention_backward_sm90(grouped)) {
     EXPECT_EQ(static_cast<int64_t>(max_cuda_scratch_bytes(spec, true)), scratch.size_bytes);
   }
   const Sm90Scratch awkward(AttentionSizes(attention_backward({3, 6, 2, 128, 129})));
@@ -96,9 +96,10 @@ TEST(DeviceNeeds, TheMethodOfAttentionFollowsItsShape) {
   EXPECT_EQ(method_of({2, 32, 8, 96, 8192}), AttentionMethod::kCudnn);
   EXPECT_EQ(method_of({16, 28, 4, 128, 1024}), AttentionMethod::kCudnn);
   const AttentionShape long_grouped{1, 32, 8, 128, 8192};
-  const auto expected = has_attention_sm90(AttentionSizes(attention_backward(long_grouped)))
-                            ? AttentionMethod::kSm90
-                            : AttentionMethod::kCudnn;
+  const auto expected =
+      has_attention_backward_sm90(AttentionSizes(attention_backward(long_grouped)))
+          ? AttentionMethod::kSm90
+          : AttentionMethod::kCudnn;
   EXPECT_EQ(method_of(long_grouped), expected);
   EXPECT_EQ(method_of({16, 12, 12, 64, 1024}), expected);
   EXPECT_EQ(method_of({2, 32, 8, 64, 8192}), expected);

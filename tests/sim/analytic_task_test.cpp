@@ -1,5 +1,7 @@
 #include <cmath>
+#include <tuple>
 
+#include "ops/attention.h"
 #include "ops/attributes.h"
 #include "ops/linear_swiglu.h"
 #include "ops/mamba2.h"
@@ -78,6 +80,27 @@ TEST(AnalyticAttention, IsWithin12PercentOfH200) {
                0.12);
   EXPECT_NEAR(rate(*model, attention_spec({2, 4096, 32, 8, 64}, true)) / 383, 1.0, 0.12);
   EXPECT_NEAR(rate(*model, attention_spec({2, 4096, 32, 8, 128}, true)) / 433, 1.0, 0.12);
+}
+
+// Kernels of braid's own on an H200 (bench/notes.md, "Attention inside documents").
+TEST(AnalyticAttention, OfDocumentsIsWithin20PercentOfH200) {
+  const auto model = model_of("h200");
+  const auto expect_rate = [&](OpSpec spec, int64_t document_length, double measured) {
+    auto attributes = attributes_of<AttentionAttributes>(spec);
+    attributes.documents = {.documents = true, .document_length = document_length};
+    spec.attributes = to_attributes(attributes);
+    EXPECT_NEAR(rate(*model, spec) / measured, 1.0, 0.2) << spec.op << " " << document_length;
+  };
+  for (const auto& [length, forward, backward] :
+       {std::tuple{256, 123, 86}, {1024, 185, 128}, {8192, 222, 151}}) {
+    expect_rate(attention_spec({1, 8192, 32, 8, 128}), length, forward);
+    expect_rate(attention_spec({1, 8192, 32, 8, 128}, true), length, backward);
+  }
+  for (const auto& [length, forward, backward] :
+       {std::tuple{256, 108, 80}, {1024, 160, 122}, {8192, 195, 143}}) {
+    expect_rate(attention_spec({2, 8192, 32, 8, 64}), length, forward);
+    expect_rate(attention_spec({2, 8192, 32, 8, 64}, true), length, backward);
+  }
 }
 
 // cuDNN's, on a device that has no others: those of an H200 (bench/notes.md), as parts of the peak.

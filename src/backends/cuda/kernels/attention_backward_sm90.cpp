@@ -5,6 +5,7 @@
 
 #include <attention_backward_128.h>
 #include <attention_backward_128_grouped.h>
+#include <attention_backward_192.h>
 #include <attention_backward_64.h>
 #include <attention_backward_64_grouped.h>
 
@@ -57,7 +58,7 @@ int32_t call(const KernelArgs& args, const AttentionSizes& sizes, float scale,
 
 /// The kernel for these sizes, ready on the device.
 const CompiledKernel& ready_kernel(const AttentionSizes& sizes, int device) {
-  static std::array<CompiledKernel, 4> kernels = {
+  static std::array<CompiledKernel, 5> kernels = {
       {{64,
         false,
         {_mlir_attention_backward_64_cuda_init, _mlir_attention_backward_64_cuda_load_to_device},
@@ -75,7 +76,11 @@ const CompiledKernel& ready_kernel(const AttentionSizes& sizes, int device) {
         true,
         {_mlir_attention_backward_128_grouped_cuda_init,
          _mlir_attention_backward_128_grouped_cuda_load_to_device},
-        call<cute_dsl_attention_backward_128_grouped_wrapper>}}};
+        call<cute_dsl_attention_backward_128_grouped_wrapper>},
+       {192,
+        false,
+        {_mlir_attention_backward_192_cuda_init, _mlir_attention_backward_192_cuda_load_to_device},
+        call<cute_dsl_attention_backward_192_wrapper>}}};
   const auto found = std::find_if(kernels.begin(), kernels.end(), [&](const auto& kernel) {
     return kernel.head_size == sizes.head_size && kernel.grouped == (sizes.group() > 1);
   });

@@ -2,6 +2,7 @@
 // bandwidth. A block has 64 rows of one head, like a warpgroup of the kernel between them.
 #include "backends/cuda/kernels/attention_backward_sm90_steps.h"
 
+#include <bit>
 #include <cmath>
 
 #include "backends/cuda/cuda_error.h"
@@ -15,6 +16,11 @@ constexpr int kSlabRows = 64;
 constexpr int kWarpgroup = 128;
 constexpr int kPrepareThreads = 256;
 constexpr float kLog2E = 1.4426950408889634f;
+
+/// Adjacent threads along a row of a head: a power of two, whose last ones may have nothing.
+template <int kHeadSize>
+inline constexpr int kLanesOfRow = static_cast<int>(std::bit_ceil(unsigned{kHeadSize /
+                                                                           kVectorElems<Bf16>}));
 
 /// The rows of a block; `row` is the first.
 struct Slab {
@@ -33,7 +39,7 @@ __global__ void __launch_bounds__(kPrepareThreads)
     prepare(AttentionPrepareArgs args, int64_t heads, int64_t sequence, int64_t query_rows,
             int query_tile) {
   constexpr int kElems = kVectorElems<Bf16>;
-  constexpr int kLanes = kHeadSize / kElems;  // adjacent threads along a row
+  constexpr int kLanes = kLanesOfRow<kHeadSize>;
   constexpr int kRowsAtOnce = kPrepareThreads / kLanes;
   const Slab slab = slab_of(blockIdx.x, query_rows / kSlabRows, heads);
   const int thread = static_cast<int>(threadIdx.x);
@@ -43,7 +49,7 @@ __global__ void __launch_bounds__(kPrepareThreads)
   for (int i = 0; i < kSlabRows / kRowsAtOnce; ++i) {
     const int64_t row = slab.row + i * kRowsAtOnce + thread / kLanes;
     float sum = 0;
-    if (row < sequence) {
+    if (row < sequence && lane < kHeadSize / kElems) {
       const int64_t at =
           ((slab.batch * sequence + row) * heads + slab.head) * kHeadSize + lane * kElems;
       const auto out = load_vector<kElems, true>(args.out + at, kElems);
@@ -158,11 +164,13 @@ __global__ void __launch_bounds__(kWarpgroup)
 /// Calls launch.template operator()<head size>().
 template <class Launch>
 void dispatch_head_size(int64_t head_size, const Launch& launch) {
-  check(head_size == 64 || head_size == 128, "attention: head size {}", head_size);
   if (head_size == 64) {
     launch.template operator()<64>();
-  } else {
+  } else if (head_size == 128) {
     launch.template operator()<128>();
+  } else {
+    check(head_size == 192, "attention: head size {}", head_size);
+    launch.template operator()<192>();
   }
   BRAID_CUDA_CHECK(cudaGetLastError());
 }

@@ -104,16 +104,23 @@ bool has_attention_sm90([[maybe_unused]] const AttentionSizes& sizes) {
 #endif
 }
 
+bool has_attention_backward_sm90([[maybe_unused]] const AttentionSizes& sizes) {
+#ifdef BRAID_HAS_ATTENTION_SM90
+  return has_attention_sm90(sizes) || (sizes.head_size == 192 && sizes.group() == 1);
+#else
+  return false;
+#endif
+}
+
 namespace {
 
 constexpr int64_t kLongSequence = 2048;
 
-AttentionMethod method_of(const AttentionSizes& sizes, bool sm90_is_faster) {
+AttentionMethod method_of(const AttentionSizes& sizes, bool uses_sm90) {
   if (sizes.documents) {
     return AttentionMethod::kDocuments;
   }
-  return sm90_is_faster && has_attention_sm90(sizes) ? AttentionMethod::kSm90
-                                                     : AttentionMethod::kCudnn;
+  return uses_sm90 ? AttentionMethod::kSm90 : AttentionMethod::kCudnn;
 }
 
 }  // namespace
@@ -124,12 +131,13 @@ AttentionMethod method_of(const AttentionSizes& sizes, bool sm90_is_faster) {
 // compared with cuDNN's 313 with 7 heads of a group and 1,024 tokens, 439 with 398 with 4 heads and
 // 4,096 tokens.
 AttentionMethod attention_method(const AttentionSizes& sizes) {
-  return method_of(sizes, sizes.queries > kLongSequence);
+  return method_of(sizes, has_attention_sm90(sizes) && sizes.queries > kLongSequence);
 }
 
 AttentionMethod attention_backward_method(const AttentionSizes& sizes) {
-  return method_of(sizes,
-                   sizes.group() == 1 || sizes.head_size == 64 || sizes.queries > kLongSequence);
+  const bool is_faster =
+      sizes.group() == 1 || sizes.head_size == 64 || sizes.queries > kLongSequence;
+  return method_of(sizes, has_attention_backward_sm90(sizes) && is_faster);
 }
 
 int64_t document_backward_scratch_bytes(const AttentionSizes& sizes) {

@@ -60,6 +60,7 @@ AttentionCall attention_backward_call(const AttentionSizes& sizes,
 /// Whether this build has the kernels of attention_sm90.h and attention_backward_sm90.h
 /// (scripts/build_sm90_kernels.sh makes them), and they support these sizes.
 bool has_attention_sm90(const AttentionSizes& sizes);
+bool has_attention_backward_sm90(const AttentionSizes& sizes);
 
 /// The faster method for these sizes by a fixed rule, with measurements in attention_calls.cpp.
 /// Because of the rule, results are bitwise equal on all ranks and machines with the same build,
