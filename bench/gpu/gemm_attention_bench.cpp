@@ -449,12 +449,14 @@ struct AttentionShape {
   int64_t head_size;
 };
 
+/// Heads of 192 are those of latent attention; times do not depend on what is promised of values.
 AttentionAttributes attributes_of_shape(const AttentionShape& s) {
   return {.heads = s.heads,
           .kv_heads = s.kv_heads,
           .head_size = s.head_size,
           .sequence = s.sequence,
-          .scale = 1.0 / std::sqrt(static_cast<double>(s.head_size))};
+          .scale = 1.0 / std::sqrt(static_cast<double>(s.head_size)),
+          .padding = {.value_size = s.head_size == 192 ? 128 : 0}};
 }
 
 OpSpec attention_spec(const AttentionShape& s, bool is_backward) {

@@ -16,10 +16,10 @@ IN_TWO_STAGES = {"Q_stage": 2, "dO_stage": 2, "PdS_stage": 2, "SdP_swapAB": True
 BACKWARD_TILES = {
     64: (128, 128, IN_TWO_STAGES),
     128: (64, 128, IN_TWO_STAGES),
-    192: (64, 96, {"Q_stage": 2, "dO_stage": 1, "PdS_stage": 1, "SdP_swapAB": False, "dKV_swapAB": True}),
+    192: (64, 96, {"Q_stage": 2, "dO_stage": 2, "PdS_stage": 1, "SdP_swapAB": False, "dKV_swapAB": True}),
 }
-# A model with latent attention has as many key/value heads as query heads.
-UNGROUPED_ONLY = (192,)
+# Heads of latent attention: as many of keys and values as of queries, and values are zero from element 128 on.
+LATENT_HEAD_SIZE, LATENT_VALUE_SIZE = 192, 128
 # Text of flash_fwd_sm90.py, and what stands for it here.
 FORWARD_CHANGES = [
     # How many query heads share a key/value head is known at run time only.
@@ -65,11 +65,12 @@ def times(value, step):
     return cute.assume(Int64(value) * step, divby=step)
 
 
-def packed(base, sizes, first, count, heads_of_row):
-    """[batch, token, head, element] of `count` heads from `first` on, in rows of `heads_of_row` heads."""
+def packed(base, sizes, first, count, heads_of_row, elements=None):
+    """[batch, token, head, element] of `count` heads from `first` on, in rows of `heads_of_row` heads; all elements of a head, or the
+    first ones."""
     batches, sequence, head_size = sizes
     return cute.make_tensor(base + times(first, head_size), cute.make_layout(
-        (batches, sequence, count, head_size),
+        (batches, sequence, count, elements or head_size),
         stride=(times(Int64(sequence) * heads_of_row, head_size), times(heads_of_row, head_size), head_size, 1)))
 
 
@@ -100,8 +101,9 @@ def backward(kernel_class, head_size, grouped):
     """The host function: shapes and strides of the operands of braid's attention_backward and of its scratch. Grouped: several query
     heads share a key/value head, and d_key and d_value are fp32 of every query head; else they are heads of a row of d_qkv."""
     query_tile, key_tile, stages = BACKWARD_TILES[head_size]
+    value_size = LATENT_VALUE_SIZE if head_size == LATENT_HEAD_SIZE else head_size
     kernel = kernel_class(
-        BFloat16, head_size, qhead_per_kvhead=2 if grouped else 1, is_causal=True, deterministic=True, tile_m=query_tile,
+        BFloat16, head_size, value_size, qhead_per_kvhead=2 if grouped else 1, is_causal=True, deterministic=True, tile_m=query_tile,
         tile_n=key_tile, **stages, AtomLayoutMSdP=1, AtomLayoutNdKV=2, AtomLayoutMdQ=query_tile // 64)
 
     @cute.jit
@@ -119,18 +121,18 @@ def backward(kernel_class, head_size, grouped):
             return cute.make_tensor(base, cute.make_layout(
                 (batches, heads, rows * step), stride=(times(Int64(heads) * rows, step), times(rows, step), 1)))
 
-        def key_gradient(base):
-            return per_head(base, key_rows, head_size) if grouped else packed(base, sizes, 0, kv_heads, row_heads)
+        def key_gradient(base, elements):
+            return per_head(base, key_rows, head_size) if grouped else packed(base, sizes, 0, kv_heads, row_heads, elements)
 
         kernel(packed(qkv, sizes, 0, heads, row_heads),
                packed(qkv, sizes, heads, kv_heads, row_heads),
-               packed(qkv, sizes, heads + kv_heads, kv_heads, row_heads),
-               packed(d_out, sizes, 0, heads, heads),
+               packed(qkv, sizes, heads + kv_heads, kv_heads, row_heads, value_size),
+               packed(d_out, sizes, 0, heads, heads, value_size),
                per_head(lse_log2, query_rows, 1),
                per_head(d_out_out, query_rows, 1),
                per_head(d_query, query_rows, head_size),
-               key_gradient(d_key),
-               key_gradient(d_value),
+               key_gradient(d_key, head_size),
+               key_gradient(d_value, value_size),
                scale, None, None, None, None, None, None,
                cute.make_tensor(semaphores, cute.make_layout(
                    (batches, heads, query_tiles, 1), stride=(heads * query_tiles, query_tiles, 1, 1))),
@@ -148,7 +150,7 @@ def compile_into(folder):
     for head_size in (64, 128):
         export(folder, f"attention_forward_{head_size}", forward(forward_class, head_size), rows, rows, pointer(Float32, 4), *sizes)
     for head_size in BACKWARD_TILES:
-        for grouped in (False,) if head_size in UNGROUPED_ONLY else (False, True):
+        for grouped in (False,) if head_size == LATENT_HEAD_SIZE else (False, True):
             gradient = sums if grouped else rows
             export(folder, f"attention_backward_{head_size}{'_grouped' if grouped else ''}",
                    backward(backward_class, head_size, grouped), rows, rows, sums, sums, sums, gradient, gradient, pointer(Int32, 4),

@@ -25,6 +25,9 @@ void check_layout(const OperandChecker& operands, const AttentionAttributes& att
       "a row of qkv must hold heads + 2 kv_heads heads");
   operands.require(attributes.sequence > 0 && qkv.shape[0] % attributes.sequence == 0,
                    "rows must be a multiple of sequence");
+  operands.require(
+      attributes.padding.value_size >= 0 && attributes.padding.value_size <= attributes.head_size,
+      "value_size must be at most head_size");
 }
 
 void check_attention(const OpSpec& spec) {

@@ -8,6 +8,15 @@
 
 namespace braid {
 
+/// A promise that value heads of qkv, and the heads of d_out, are zero from element `value_size` on,
+/// as in latent attention (mla_qkv.h), whose value heads are padded to the size of the others. It
+/// changes no result: `out` is zero there, and d_qkv's value heads are, too. 0: no promise.
+struct ValuePadding {
+  int64_t value_size = 0;
+  friend bool operator==(const ValuePadding&, const ValuePadding&) = default;
+  void fields(auto&& visit) { visit("value_size", value_size); }
+};
+
 /// attention: qkv [N,(H+2K)*D] (row layout as in rope.h) -> out [N,H*D], lse f32
 /// [N/sequence,H,sequence]. Causal self-attention within each run of `sequence` rows; query head h
 /// reads key/value head h / (H/K). out = softmax(scale * q k^T) v; lse is the log-sum-exp of the
@@ -22,6 +31,7 @@ struct AttentionAttributes {
   int64_t sequence = 0;
   double scale = 1.0;
   AttentionDocuments documents = {};
+  ValuePadding padding = {};
   void fields(auto&& visit) {
     visit("heads", heads);
     visit("kv_heads", kv_heads);
@@ -29,6 +39,7 @@ struct AttentionAttributes {
     visit("sequence", sequence);
     visit("scale", scale);
     visit.optional(documents);
+    visit.optional(padding);
   }
 };
 

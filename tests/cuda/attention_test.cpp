@@ -50,6 +50,13 @@ AttentionCase make_case(int64_t heads, int64_t kv_heads, int64_t head_size, int6
           batches};
 }
 
+/// Heads of latent attention, whose values are padded with zeros.
+AttentionCase latent_case(int64_t heads, int64_t sequence, int64_t batches, int64_t value_size) {
+  AttentionCase c = make_case(heads, heads, 192, sequence, batches);
+  c.attributes.padding.value_size = value_size;
+  return c;
+}
+
 /// All head sizes; one head, grouped heads, a group of all; sequences of 1, around cuDNN's tiles,
 /// and primes.
 std::vector<AttentionCase> awkward_cases() {
@@ -58,8 +65,8 @@ std::vector<AttentionCase> awkward_cases() {
           make_case(8, 2, 128, 127, 1),      make_case(4, 4, 96, 128, 2),
           make_case(6, 3, 96, 129, 1),       make_case(4, 1, 128, 521, 1),
           make_case(12, 12, 64, 256, 2),     make_case(2, 1, 96, 1024, 1),
-          make_case(4, 2, 128, 192, 2, 0.3), make_case(3, 3, 192, 97, 2),
-          make_case(2, 2, 192, 333, 1)};
+          make_case(4, 2, 128, 192, 2, 0.3), latent_case(3, 97, 2, 128),
+          latent_case(2, 333, 1, 100)};
 }
 
 std::string name_of(const AttentionCase& c) {
@@ -68,9 +75,30 @@ std::string name_of(const AttentionCase& c) {
                      c.batches);
 }
 
+/// Zeros where rows of `operand` hold the padding of the heads from `first_head` on.
+void zero_padding(KernelCase& backward, size_t operand, const AttentionCase& c,
+                  int64_t first_head) {
+  const int64_t value_size = c.attributes.padding.value_size;
+  if (value_size == 0) {
+    return;
+  }
+  std::vector<double> values = backward.values(operand);
+  const int64_t width = static_cast<int64_t>(values.size()) / c.rows();
+  for (size_t i = 0; i < values.size(); ++i) {
+    const int64_t at = static_cast<int64_t>(i) % width;
+    const bool is_value = at >= first_head * c.attributes.head_size;
+    if (is_value && at % c.attributes.head_size >= value_size) {
+      values[i] = 0;
+    }
+  }
+  backward.set(operand, values);
+}
+
 /// The backward with the out and lse that belong to its qkv, both from the CPU in f64.
 KernelCase backward_case(const AttentionCase& c, uint64_t seed = 1) {
   KernelCase backward(c.backward(), seed);
+  zero_padding(backward, 0, c, c.attributes.heads + c.attributes.kv_heads);
+  zero_padding(backward, 3, c, 0);
   KernelCase forward(c.forward(), seed);
   forward.set(0, backward.values(0));
   const KernelCase reference = f64_reference(forward);
@@ -149,7 +177,7 @@ TEST_F(AttentionCudaTest, BackwardEqualsTheCpu) {
 std::vector<AttentionCase> many_block_cases() {
   return {make_case(12, 12, 64, 1024, 5), make_case(28, 4, 64, 1000, 2),
           make_case(16, 16, 128, 900, 4), make_case(14, 2, 128, 2100, 2),
-          make_case(16, 16, 192, 900, 4)};
+          latent_case(16, 500, 6, 128)};
 }
 
 TEST_F(AttentionCudaTest, ForwardOfManyBlocksIsRepeatableAndTheSameByBothMethods) {

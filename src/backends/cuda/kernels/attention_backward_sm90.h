@@ -13,6 +13,8 @@ namespace braid {
 /// they wait for were started before. Source: Shah et al., FlashAttention-3, 2024; our changes:
 /// scripts/sm90_kernels/attention.py.
 ///
+/// At head size 192 value heads are promised to be zero from element 128 on (ValuePadding).
+///
 /// Requires `has_attention_backward_sm90`. Scratch: Sm90Scratch.
 CudaKernel make_attention_backward_sm90(const OpSpec& spec, CudaContext& context);
 

@@ -138,10 +138,25 @@ __device__ void finish_slab(const Part& part, const Slab& slab, Bf16* d_qkv, int
   }
 }
 
+/// Zeros behind the first `value_size` elements of the slab's value head.
+template <int kHeadSize>
+__device__ void zero_value_padding(const Slab& slab, Bf16* d_qkv, int64_t sequence, int64_t heads,
+                                   int value_size) {
+  const int width = kHeadSize - value_size;
+  for (int i = static_cast<int>(threadIdx.x); i < kSlabRows * width; i += kWarpgroup) {
+    const int64_t row = slab.row + i / width;
+    if (row < sequence) {
+      const int64_t token = slab.batch * sequence + row;
+      const int64_t head = token * 3 * heads + 2 * heads + slab.head;
+      d_qkv[head * kHeadSize + value_size + i % width] = narrow<Bf16>(0.0f);
+    }
+  }
+}
+
 template <int kHeadSize>
 __global__ void __launch_bounds__(kWarpgroup)
     finish(AttentionFinishArgs args, int64_t batches, int64_t heads, int64_t kv_heads,
-           int64_t sequence, int64_t query_rows, int64_t key_rows) {
+           int64_t sequence, int64_t query_rows, int64_t key_rows, int value_size) {
   const int64_t query_blocks = batches * heads * (query_rows / kSlabRows);
   const int64_t key_blocks = batches * kv_heads * (key_rows / kSlabRows);
   Part part{args.d_query, query_rows, heads, heads, 0, args.scale};
@@ -159,6 +174,9 @@ __global__ void __launch_bounds__(kWarpgroup)
   }
   const Slab slab = slab_of(block, part.rows / kSlabRows, part.heads);
   finish_slab<kHeadSize>(part, slab, args.d_qkv, sequence, heads + 2 * kv_heads);
+  if (value_size < kHeadSize && heads == kv_heads) {
+    zero_value_padding<kHeadSize>(slab, args.d_qkv, sequence, heads, value_size);
+  }
 }
 
 /// Calls launch.template operator()<head size>().
@@ -195,9 +213,9 @@ void attention_finish(const AttentionSizes& sizes, const AttentionFinishArgs& ar
       sizes.group() > 1 ? 2 * sizes.kv_heads * (scratch.key_rows / kSlabRows) : 0;
   const unsigned grid = grid_of(sizes.batches * (query_slabs + key_slabs));
   dispatch_head_size(sizes.head_size, [&]<int kHeadSize>() {
-    finish<kHeadSize><<<grid, kWarpgroup, 0, stream>>>(args, sizes.batches, sizes.heads,
-                                                       sizes.kv_heads, sizes.queries,
-                                                       scratch.query_rows, scratch.key_rows);
+    finish<kHeadSize><<<grid, kWarpgroup, 0, stream>>>(
+        args, sizes.batches, sizes.heads, sizes.kv_heads, sizes.queries, scratch.query_rows,
+        scratch.key_rows, static_cast<int>(sizes.value_size));
   });
 }
 

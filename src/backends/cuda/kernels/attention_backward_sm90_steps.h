@@ -25,7 +25,7 @@ struct AttentionPrepareArgs {
 
 /// lse_log2 = lse * log2(e), infinite past the sequence so that probabilities there are 0;
 /// d_out_out = the sum of d_out * out over a head's elements, 0 past the sequence; d_query and
-/// semaphores = 0. Writes all rows of these four arrays. Head sizes 64 and 128.
+/// semaphores = 0. Writes all rows of these four arrays. Head sizes 64, 128 and 192.
 void attention_prepare(const AttentionSizes& sizes, const AttentionPrepareArgs& args,
                        cudaStream_t stream);
 
@@ -42,7 +42,8 @@ struct AttentionFinishArgs {
 
 /// Writes the query heads of d_qkv = scale * d_query. If query heads share a key/value head (H >
 /// K), also writes its key heads = scale * d_key and its value heads = d_value, each summed over
-/// the query heads that share it, in fp32 and in order. Head sizes 64 and 128.
+/// the query heads that share it, in fp32 and in order. Otherwise writes the zeros that follow the
+/// first `value_size` elements of value heads. Head sizes 64, 128 and 192.
 void attention_finish(const AttentionSizes& sizes, const AttentionFinishArgs& args,
                       cudaStream_t stream);
 

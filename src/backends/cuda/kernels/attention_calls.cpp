@@ -73,6 +73,7 @@ AttentionSizes::AttentionSizes(const OpSpec& spec) {
     queries = num_queries;
     keys = num_keys;
     documents = attributes.documents.documents;
+    value_size = head_size;
   };
   if (is_step(spec)) {
     const AttentionStepAttributes step = step_of(spec);
@@ -80,6 +81,8 @@ AttentionSizes::AttentionSizes(const OpSpec& spec) {
   } else {
     const auto attributes = attributes_of<AttentionAttributes>(spec);
     take(attributes, attributes.sequence, attributes.sequence);
+    const int64_t promised = attributes.padding.value_size;
+    value_size = promised > 0 ? promised : head_size;
   }
 }
 
@@ -106,7 +109,8 @@ bool has_attention_sm90([[maybe_unused]] const AttentionSizes& sizes) {
 
 bool has_attention_backward_sm90([[maybe_unused]] const AttentionSizes& sizes) {
 #ifdef BRAID_HAS_ATTENTION_SM90
-  return has_attention_sm90(sizes) || (sizes.head_size == 192 && sizes.group() == 1);
+  return has_attention_sm90(sizes) ||
+         (sizes.head_size == 192 && sizes.value_size <= 128 && sizes.group() == 1);
 #else
   return false;
 #endif

@@ -36,6 +36,7 @@ struct AttentionSizes {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_size = 0;
+  int64_t value_size = 0;  ///< elements of value heads that are not all zero, at most head_size
   int64_t queries = 0;
   int64_t keys = 0;
   bool documents = false;  ///< separates documents
