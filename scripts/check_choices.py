@@ -16,13 +16,16 @@ EXEMPT = {
     "config/": "says what keys mean together before anything is resolved",
 }
 
-KEY = re.compile(r"BRAID_KEY\(\w+, (\w+)\), one_of\(")
+KEY = re.compile(r"BRAID_KEY\((\w+), (\w+)\), one_of\(")
+# Keys whose names many other things have, too: found only behind the section.
+COMMON = {"name"}
 DTYPES = re.compile(r"kChoices<DType> =([^;]*);")
 
 
 def keys_and_dtypes(config):
     """Keys that take one of a list of names, and the names of dtypes."""
-    keys = set(KEY.findall((config / "fields.cpp").read_text()))
+    keys = {rf"{section}\.{key}" if key in COMMON else key
+            for section, key in KEY.findall((config / "fields.cpp").read_text())}
     dtypes = DTYPES.search((config / "choices.h").read_text())
     return keys, re.findall(r'"([^"]*)"', dtypes[1])
 

@@ -35,7 +35,7 @@ MAY_SEE = {
     "checkpoint": ["base", "ir"],
     "hugging_face": ["base", "model", "checkpoint"],
     # Types that keys of names stand for.
-    "config": ["base", "model", "parallel/parallel_options.h", "parallel/schedule.h"],
+    "config": ["base", "model", "parallel/optimizer_options.h", "parallel/parallel_options.h", "parallel/schedule.h"],
     "report": ["base", "ir", "memory", "trace", "passes", "parallel/schedule_stats.h"],
     "plan": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "config",
              "report", "backends/backend.h", "backends/registry"],

@@ -9,6 +9,7 @@
 #include "base/dtype.h"
 #include "base/errors.h"
 #include "model/model_spec.h"
+#include "parallel/optimizer_options.h"
 #include "parallel/parallel_options.h"
 
 namespace braid {
@@ -59,7 +60,7 @@ enum class OverflowChoice : uint8_t { kRerun, kError, kDrop };
 enum class RouterScores : uint8_t { kSoftmax, kSigmoid };
 
 /// optimizer.schedule.
-enum class RateSchedule : uint8_t { kCosine, kWsd, kConstant };
+enum class RateSchedule : uint8_t { kCosine, kLinear, kPolynomial, kInverseSqrt, kWsd, kConstant };
 
 /// optimizer.decay_shape.
 enum class DecayShape : uint8_t { kLinear, kCosine, kOneMinusSqrt };
@@ -172,7 +173,10 @@ inline constexpr auto kChoices<Switch> =
 
 template <>
 inline constexpr auto kChoices<RateSchedule> =
-    Choices<RateSchedule, 3>{{{"cosine", RateSchedule::kCosine},
+    Choices<RateSchedule, 6>{{{"cosine", RateSchedule::kCosine},
+                              {"linear", RateSchedule::kLinear},
+                              {"polynomial", RateSchedule::kPolynomial},
+                              {"inverse_sqrt", RateSchedule::kInverseSqrt},
                               {"wsd", RateSchedule::kWsd},
                               {"constant", RateSchedule::kConstant}}};
 
@@ -181,6 +185,17 @@ inline constexpr auto kChoices<DecayShape> =
     Choices<DecayShape, 3>{{{"linear", DecayShape::kLinear},
                             {"cosine", DecayShape::kCosine},
                             {"one_minus_sqrt", DecayShape::kOneMinusSqrt}}};
+
+template <>
+inline constexpr auto kChoices<OptimizerKind> =
+    Choices<OptimizerKind, 4>{{{"adamw", OptimizerKind::kAdamw},
+                               {"lion", OptimizerKind::kLion},
+                               {"sgd", OptimizerKind::kSgd},
+                               {"muon", OptimizerKind::kMuon}}};
+
+template <>
+inline constexpr auto kChoices<MuonScale> = Choices<MuonScale, 2>{
+    {{"match_rms_adamw", MuonScale::kMatchRmsAdamw}, {"original", MuonScale::kOriginal}}};
 
 /// The names alone, in the same order.
 template <class T>

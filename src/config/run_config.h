@@ -91,16 +91,27 @@ struct TrainConfig {
 };
 
 struct OptimizerConfig {
+  std::string name = "adamw";
   double learning_rate = 3e-4;
   double min_learning_rate = 0.0;
   std::string schedule = "cosine";
   int64_t warmup_steps = 0;
   int64_t decay_steps = 0;
   std::string decay_shape = "linear";
+  double decay_power = 2.0;
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
+  double momentum = 0.9;
+  bool nesterov = false;
+  double muon_momentum = 0.95;
+  bool muon_nesterov = true;
+  int64_t muon_steps = 5;
+  std::string muon_scale = "match_rms_adamw";
+  std::string muon_dtype = "bfloat16";
   double weight_decay = 0.1;
+  std::vector<std::string> no_decay;
+  std::vector<std::string> rates;
   double clip_norm = 1.0;
   std::string moments_dtype = "float32";
 

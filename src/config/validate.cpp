@@ -250,7 +250,12 @@ void check_wsd(const OptimizerConfig& optimizer, int64_t steps) {
           std::max<int64_t>(steps / 10, 1));
 }
 
-void check_cosine(const OptimizerConfig& optimizer, int64_t steps) {
+/// Schedules that decay from the end of the warmup to a step.
+bool decays_until_a_step(std::string_view schedule) {
+  return schedule == "cosine" || schedule == "linear" || schedule == "polynomial";
+}
+
+void check_decay(const OptimizerConfig& optimizer, int64_t steps) {
   const int64_t warmup = warmup_within(optimizer, steps);
   require(optimizer.decay_steps == 0 || optimizer.decay_steps >= warmup,
           "optimizer.decay_steps = {}: must be 0 or at least warmup_steps = {}; set "
@@ -258,14 +263,50 @@ void check_cosine(const OptimizerConfig& optimizer, int64_t steps) {
           optimizer.decay_steps, warmup);
 }
 
-void check_constant(const OptimizerConfig& optimizer) {
-  constexpr std::string_view kNoDecay = "schedule = \"constant\" does not decay";
+void check_no_decay_steps(const OptimizerConfig& optimizer, std::string_view reason) {
   require(optimizer.decay_steps == 0,
-          "optimizer.decay_steps = {}: {}; set optimizer.decay_steps = 0", optimizer.decay_steps,
-          kNoDecay);
-  require(optimizer.min_learning_rate == 0,
-          "optimizer.min_learning_rate = {}: {}; set optimizer.min_learning_rate = 0",
-          optimizer.min_learning_rate, kNoDecay);
+          "optimizer.decay_steps = {}: schedule = {} {}; set optimizer.decay_steps = 0",
+          optimizer.decay_steps, quote(optimizer.schedule), reason);
+}
+
+void check_schedule(const OptimizerConfig& optimizer, int64_t steps) {
+  if (optimizer.schedule == "wsd") {
+    check_wsd(optimizer, steps);
+  } else if (decays_until_a_step(optimizer.schedule)) {
+    check_decay(optimizer, steps);
+  } else if (optimizer.schedule == "inverse_sqrt") {
+    check_no_decay_steps(optimizer, "decays with each step");
+  } else {
+    check_no_decay_steps(optimizer, "does not decay");
+    require(optimizer.min_learning_rate == 0,
+            "optimizer.min_learning_rate = {}: schedule = {} does not decay; set "
+            "optimizer.min_learning_rate = 0",
+            optimizer.min_learning_rate, quote(optimizer.schedule));
+  }
+}
+
+/// A key that only one optimizer or schedule reads.
+void check_read_with(bool is_default, std::string_view key, bool is_read, std::string_view reader) {
+  require(is_default || is_read,
+          "optimizer.{}: is read with optimizer.{} only; set it, or remove the key", key, reader);
+}
+
+void check_update(const OptimizerConfig& optimizer) {
+  const OptimizerConfig usual;
+  const bool sgd = optimizer.name == "sgd";
+  const bool muon = optimizer.name == "muon";
+  constexpr std::string_view kSgd = "name = \"sgd\"";
+  constexpr std::string_view kMuon = "name = \"muon\"";
+  check_read_with(optimizer.momentum == usual.momentum, "momentum", sgd, kSgd);
+  check_read_with(optimizer.nesterov == usual.nesterov, "nesterov", sgd, kSgd);
+  check_read_with(optimizer.muon_momentum == usual.muon_momentum, "muon_momentum", muon, kMuon);
+  check_read_with(optimizer.muon_nesterov == usual.muon_nesterov, "muon_nesterov", muon, kMuon);
+  check_read_with(optimizer.muon_steps == usual.muon_steps, "muon_steps", muon, kMuon);
+  check_read_with(optimizer.muon_scale == usual.muon_scale, "muon_scale", muon, kMuon);
+  check_read_with(optimizer.muon_dtype == usual.muon_dtype, "muon_dtype", muon, kMuon);
+  require(!optimizer.nesterov || optimizer.momentum > 0,
+          "optimizer.nesterov = true: looks ahead by optimizer.momentum, which is 0; set "
+          "optimizer.momentum = 0.9, or optimizer.nesterov = false");
 }
 
 void check_optimizer(const OptimizerConfig& optimizer, int64_t steps) {
@@ -277,13 +318,10 @@ void check_optimizer(const OptimizerConfig& optimizer, int64_t steps) {
           "optimizer.decay_shape = {}: is read with schedule = \"wsd\" only; schedule is {}; set "
           "optimizer.schedule = \"wsd\" or remove the key",
           quote(optimizer.decay_shape), quote(optimizer.schedule));
-  if (optimizer.schedule == "wsd") {
-    check_wsd(optimizer, steps);
-  } else if (optimizer.schedule == "cosine") {
-    check_cosine(optimizer, steps);
-  } else {
-    check_constant(optimizer);
-  }
+  check_read_with(optimizer.decay_power == OptimizerConfig().decay_power, "decay_power",
+                  optimizer.schedule == "polynomial", "schedule = \"polynomial\"");
+  check_schedule(optimizer, steps);
+  check_update(optimizer);
 }
 
 void check_memory(const MemoryConfig& memory) {
@@ -395,7 +433,7 @@ RunConfig resolved(RunConfig config) {
         std::min(config.optimizer.decay_steps, std::max<int64_t>(left, 1));
   }
   config.optimizer.warmup_steps = warmup_within(config.optimizer, config.train.steps);
-  if (config.optimizer.schedule == "cosine" && config.optimizer.decay_steps == 0) {
+  if (decays_until_a_step(config.optimizer.schedule) && config.optimizer.decay_steps == 0) {
     config.optimizer.decay_steps = config.train.steps;
   }
   if (config.checkpoint.folder.empty()) {

@@ -58,6 +58,7 @@ struct Parameter {
   double init_low = 0.0;
   double init_high = 0.0;
   bool weight_decay = true;      ///< matrices and embeddings decay; norms and biases do not
+  double rate = 1.0;             ///< factor of the learning rate
   bool vocabulary_rows = false;  ///< dimension 0 is the padded vocabulary
   /// Bias of a router: balance_update changes it (ops/optimizer.h), and its main grad is no
   /// gradient.

@@ -26,6 +26,8 @@
 #include "ops/linear_swiglu.h"
 #include "ops/mamba2.h"
 #include "ops/mla_qkv.h"
+#include "ops/momentum.h"
+#include "ops/muon.h"
 #include "ops/norm.h"
 #include "ops/offload.h"
 #include "ops/optimizer.h"
@@ -123,9 +125,18 @@ constexpr std::array kOps = {
     &kJoinColumnsOp,
     &kJoinBlocksOp,
     &kSquaredNormOp,
+    &kMatrixSquaresOp,
     &kSumOp,
     &kClipScaleOp,
     &kAdamwOp,
+    &kLionOp,
+    &kSgdOp,
+    &kMuonMeanOp,
+    &kTakeMatrixOp,
+    &kPutMatrixOp,
+    &kNormalizeOp,
+    &kWeightedSumOp,
+    &kMuonUpdateOp,
     &kBalanceUpdateOp,
     &kAllReduceOp,
     &kAllReduceMaxOp,

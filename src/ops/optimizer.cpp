@@ -42,11 +42,7 @@ void check_adamw(const OpSpec& spec) {
   const OperandSpec& grad = operands.next("grad", Access::kRead, 1);
   operands.require(grad.dtype == DType::kF32, "grad must be f32");
   operands.expect("scale", Access::kRead, DType::kF32, {1});
-  const OperandSpec& scalars = operands.next("scalars", Access::kRead, 1);
-  const int64_t num_scalars = scalars.shape[0];
-  operands.require(scalars.dtype == DType::kF32 && (num_scalars == 3 || num_scalars == 4),
-                   "scalars must be f32 [3], or [4] for bf16 moments");
-  const DType moments = num_scalars == 4 ? DType::kBF16 : DType::kF32;
+  const DType moments = check_scalars(operands);
   operands.expect("weight", Access::kReadWrite, DType::kF32, grad.shape);
   operands.expect("exp_avg", Access::kReadWrite, moments, grad.shape);
   operands.expect("exp_avg_sq", Access::kReadWrite, moments, grad.shape);
@@ -78,8 +74,16 @@ std::array<float, 4> adamw_scalars(double learning_rate, double beta1, double be
           static_cast<float>(1.0 - std::pow(beta2, t)), static_cast<float>(step % (1 << 24))};
 }
 
-DType moments_dtype(const OpSpec& adamw) {
-  return adamw.operands.at(4).dtype;
+DType check_scalars(OperandChecker& operands) {
+  const OperandSpec& scalars = operands.next("scalars", Access::kRead, 1);
+  const int64_t num_scalars = scalars.shape[0];
+  operands.require(scalars.dtype == DType::kF32 && (num_scalars == 3 || num_scalars == 4),
+                   "scalars must be f32 [3], or [4] for bf16 moments");
+  return num_scalars == 4 ? DType::kBF16 : DType::kF32;
+}
+
+DType moments_dtype(const OpSpec& update) {
+  return update.operands.at(2).shape[0] == 4 ? DType::kBF16 : DType::kF32;
 }
 
 const OpDefinition kSquaredNormOp{
@@ -88,6 +92,16 @@ const OpDefinition kSquaredNormOp{
     .family = OpFamily::kMemoryBound,
     .kind = OpKind::kOptimizer,
     .role = OpRole::kGradientNorm,
+    .check = check_squared_norm,
+    .cost = elementwise_cost<2>,
+    .split = kNeverSplit,
+};
+
+const OpDefinition kMatrixSquaresOp{
+    .name = "matrix_squares",
+    .summary = "Sum of squares of a matrix that is orthogonalised.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kOptimizer,
     .check = check_squared_norm,
     .cost = elementwise_cost<2>,
     .split = kNeverSplit,

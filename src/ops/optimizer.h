@@ -9,6 +9,8 @@
 
 namespace braid {
 
+class OperandChecker;  // ops/operand_checker.h
+
 /// squared_norm: x [n] (floating point) -> partial f64 [1]; sum of squares, summed in blocks whose
 /// order depends only on n. sum: x f64 [n] -> total f64 [1], in ascending order. clip_scale:
 /// partials f64 [k] -> grad_norm f32 [1], scale f32 [1]. grad_norm = sqrt(sum of partials); scale =
@@ -34,26 +36,39 @@ struct ClipScaleAttributes {
 /// Both moments may be bf16 instead; scalars then has 4 elements. The update uses the new moments
 /// in fp32, and they are stored rounded up or down at random (`bf16_rounded_randomly`): to nearest,
 /// exp_avg_sq would not move where a step changes it by less than half a unit, 2^-9 of it.
+/// The learning rate is `rate` times the first scalar, also in weight decay. For groups of
+/// parameters; 1 is not written.
+struct RateAttribute {
+  double rate = 1.0;
+  void fields(auto&& visit) { visit("rate", rate); }
+  friend bool operator==(const RateAttribute&, const RateAttribute&) = default;
+};
+
 struct AdamwAttributes {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
   double weight_decay = 0.0;
   bool has_param = false;
+  RateAttribute group = {};
   void fields(auto&& visit) {
     visit("beta1", beta1);
     visit("beta2", beta2);
     visit("epsilon", epsilon);
     visit("weight_decay", weight_decay);
     visit("has_param", has_param);
+    visit.optional(group);
   }
 };
 
 /// {learning rate, 1 - beta1^step, 1 - beta2^step, step modulo 2^24}; steps count from 1.
 std::array<float, 4> adamw_scalars(double learning_rate, double beta1, double beta2, int64_t step);
 
-/// The type of exp_avg and exp_avg_sq in a checked spec of adamw: kF32 or kBF16.
-DType moments_dtype(const OpSpec& adamw);
+/// Checks the operand `scalars`, f32 [3], or [4] for bf16 moments. Returns the type of moments.
+DType check_scalars(OperandChecker& operands);
+
+/// The type of moments in a checked spec of adamw or an op of ops/momentum.h: kF32 or kBF16.
+DType moments_dtype(const OpSpec& update);
 
 /// Random bits for both moments of an element: the low 16 for exp_avg, the others for exp_avg_sq.
 /// They depend on what the update reads, as bits, and on nothing else: not on the element's place,
@@ -77,6 +92,9 @@ struct BalanceUpdateAttributes {
   }
 };
 
+/// matrix_squares: squared_norm of something that is no gradient, such as Muon's matrices: passes
+/// take a squared_norm for a part of the gradient norm.
+extern const OpDefinition kMatrixSquaresOp;
 extern const OpDefinition kSquaredNormOp;
 extern const OpDefinition kSumOp;
 extern const OpDefinition kClipScaleOp;

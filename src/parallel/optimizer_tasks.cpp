@@ -5,6 +5,7 @@
 
 #include "base/errors.h"
 #include "ops/attributes.h"
+#include "ops/momentum.h"
 #include "ops/optimizer.h"
 
 namespace braid {
@@ -22,7 +23,11 @@ UnitRange intersect(UnitRange a, UnitRange b) {
 
 OptimizerTasks::OptimizerTasks(TaskWriter& writer, const ParameterLayout& layout,
                                UnitBuffers& units, const Options& options)
-    : writer_(writer), layout_(layout), units_(units), options_(options) {
+    : writer_(writer),
+      layout_(layout),
+      units_(units),
+      options_(options),
+      muon_(writer, layout, units, options.optimizer) {
   add_state();
 }
 
@@ -43,12 +48,12 @@ void OptimizerTasks::add_state() {
                                           .lifetime = Lifetime::kPersistent}),
                       range};
   };
-  const auto add_moments = [&](std::vector<UnitBuffer>& list, auto name_of) {
+  const auto add_moments = [&](std::vector<UnitBuffer>& list, int number, auto name_of) {
     for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
       const ParameterUnit& facts = layout_.units[unit];
-      list.push_back(facts.frozen
-                         ? UnitBuffer()
-                         : add(name_of(facts), unit, BufferRole::kOptimizerState, moments));
+      const bool has = !facts.frozen && num_moments(rule_of(unit), options_.optimizer) >= number;
+      list.push_back(has ? add(name_of(facts), unit, BufferRole::kOptimizerState, moments)
+                         : UnitBuffer());
     }
   };
   for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
@@ -57,8 +62,8 @@ void OptimizerTasks::add_state() {
                                       BufferRole::kMainWeight, DType::kF32)
                                 : units_.params(unit));
   }
-  add_moments(exp_avg_, exp_avg_buffer_name);
-  add_moments(exp_avg_sq_, exp_avg_sq_buffer_name);
+  add_moments(exp_avg_, 1, exp_avg_buffer_name);
+  add_moments(exp_avg_sq_, 2, exp_avg_sq_buffer_name);
   const auto add_io = [&](std::string name, int64_t num_elems) {
     return builder.add_buffer({.name = std::move(name),
                                .dtype = DType::kF32,
@@ -204,6 +209,47 @@ void OptimizerTasks::clip() {
          clip_label(Phase::kOptimizer));
 }
 
+UpdateRule OptimizerTasks::rule_of(size_t unit) const {
+  return update_rule(options_.optimizer.kind, layout_.units[unit].is_muon);
+}
+
+/// The op of an elementwise update and its attributes.
+OpSpec OptimizerTasks::update_spec(size_t unit, const UpdateRun& run, bool has_param) const {
+  const OptimizerOptions& optimizer = options_.optimizer;
+  const double weight_decay = run.weight_decay ? optimizer.weight_decay : 0.0;
+  const RateAttribute group{run.rate};
+  switch (rule_of(unit)) {
+    case UpdateRule::kAdamw:
+      return {.op = std::string(kAdamwOp.name),
+              .attributes = to_attributes(AdamwAttributes{.beta1 = optimizer.beta1,
+                                                          .beta2 = optimizer.beta2,
+                                                          .epsilon = optimizer.epsilon,
+                                                          .weight_decay = weight_decay,
+                                                          .has_param = has_param,
+                                                          .group = group}),
+              .operands = {}};
+    case UpdateRule::kLion:
+      return {.op = std::string(kLionOp.name),
+              .attributes = to_attributes(LionAttributes{.beta1 = optimizer.beta1,
+                                                         .beta2 = optimizer.beta2,
+                                                         .weight_decay = weight_decay,
+                                                         .has_param = has_param,
+                                                         .group = group}),
+              .operands = {}};
+    case UpdateRule::kSgd:
+      return {.op = std::string(kSgdOp.name),
+              .attributes = to_attributes(SgdAttributes{.momentum = optimizer.momentum,
+                                                        .nesterov = optimizer.nesterov,
+                                                        .weight_decay = weight_decay,
+                                                        .has_param = has_param,
+                                                        .group = group}),
+              .operands = {}};
+    case UpdateRule::kMuon:
+      break;
+  }
+  throw_internal_error("unit {} has no elementwise update", layout_.units[unit].name);
+}
+
 void OptimizerTasks::update() {
   for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
     const ParameterUnit& facts = layout_.units[unit];
@@ -211,13 +257,22 @@ void OptimizerTasks::update() {
       continue;
     }
     const UnitRange own = units_.owned(unit);
-    update_range(unit, intersect(own, {0, facts.decay_end}), options_.optimizer.weight_decay);
-    update_range(unit, intersect(own, {facts.decay_end, facts.balance_begin}), 0.0);
+    if (facts.is_muon) {
+      muon_.update(unit, {.weights = main_weights_[unit],
+                          .exp_avg = exp_avg_[unit],
+                          .grad_scale = grad_scale_,
+                          .scalars = scalars_});
+    } else {
+      for (const UpdateRun& run : facts.runs) {
+        update_run(unit, run, intersect(own, {run.begin, run.end}));
+      }
+    }
     balance_range(unit, intersect(own, {facts.balance_begin, facts.num_elems}));
     if (!units_.gathers_updated_weights(unit)) {
       continue;
     }
-    // AdamW writes bf16 weights, and fp32 weights that are their own main weights. Copy the others.
+    // Updates write bf16 weights, and fp32 weights that are their own main weights. Copy the
+    // others.
     if (units_.dtype(unit) != DType::kBF16 && has_main_weights(unit)) {
       writer_.copy(main_weights_[unit].all(), units_.params(unit).at(own),
                    units_.label(unit, Phase::kOptimizer));
@@ -228,32 +283,31 @@ void OptimizerTasks::update() {
   }
 }
 
-void OptimizerTasks::update_range(size_t unit, UnitRange range, double weight_decay) {
+void OptimizerTasks::update_run(size_t unit, const UpdateRun& run, UnitRange range) {
   if (range.begin >= range.end) {
     return;
   }
   ProgramBuilder& builder = writer_.builder();
-  const OptimizerOptions& optimizer = options_.optimizer;
   const bool has_param = units_.dtype(unit) == DType::kBF16;
   const int64_t num_elems = range.num_elems();
-  OpSpec spec{.op = std::string(kAdamwOp.name),
-              .attributes = to_attributes(AdamwAttributes{.beta1 = optimizer.beta1,
-                                                          .beta2 = optimizer.beta2,
-                                                          .epsilon = optimizer.epsilon,
-                                                          .weight_decay = weight_decay,
-                                                          .has_param = has_param}),
-              .operands = {vector_spec(DType::kF32, Access::kRead, num_elems),
-                           vector_spec(DType::kF32, Access::kRead, 1),
-                           vector_spec(DType::kF32, Access::kRead, builder.whole(scalars_).end)}};
+  OpSpec spec = update_spec(unit, run, has_param);
+  spec.operands = {vector_spec(DType::kF32, Access::kRead, num_elems),
+                   vector_spec(DType::kF32, Access::kRead, 1),
+                   vector_spec(DType::kF32, Access::kRead, builder.whole(scalars_).end)};
   std::vector<BufferRange> ranges{units_.main_grads(unit).at(range), builder.whole(grad_scale_),
                                   builder.whole(scalars_)};
   const auto add_state = [&](const UnitBuffer& state, DType dtype) {
     spec.operands.push_back(vector_spec(dtype, Access::kReadWrite, num_elems));
     ranges.push_back(state.at(range));
   };
+  const int moments = num_moments(rule_of(unit), options_.optimizer);
   add_state(main_weights_[unit], DType::kF32);
-  add_state(exp_avg_[unit], optimizer.moments_dtype);
-  add_state(exp_avg_sq_[unit], optimizer.moments_dtype);
+  if (moments >= 1) {
+    add_state(exp_avg_[unit], options_.optimizer.moments_dtype);
+  }
+  if (moments >= 2) {
+    add_state(exp_avg_sq_[unit], options_.optimizer.moments_dtype);
+  }
   if (has_param) {
     spec.operands.push_back(vector_spec(DType::kBF16, Access::kWrite, num_elems));
     ranges.push_back(units_.params(unit).at(range));

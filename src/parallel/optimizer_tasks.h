@@ -3,6 +3,8 @@
 #include <span>
 #include <vector>
 
+#include "parallel/muon_tasks.h"
+#include "parallel/optimizer_options.h"
 #include "parallel/parameter_layout.h"
 #include "parallel/step_program.h"
 #include "parallel/task_writer.h"
@@ -11,10 +13,10 @@
 namespace braid {
 
 /// Adds the tasks that follow the backward: gradient norm over the whole model (each domain sums
-/// its squares over its norm group), clipping, AdamW on the elements that this rank owns, and the
-/// all-gather of updated weights. Adds persistent buffers per unit for the owned elements:
+/// its squares over its norm group), clipping, the update of the elements that this rank owns, and
+/// the all-gather of updated weights. Adds persistent buffers per unit for the owned elements:
 /// "main_weights" fp32 (unless the weights are fp32 and consist of exactly these elements),
-/// "exp_avg" and "exp_avg_sq" (OptimizerOptions::moments_dtype).
+/// "exp_avg" and "exp_avg_sq" (OptimizerOptions::moments_dtype), as many as the optimizer has.
 class OptimizerTasks {
  public:
   struct Options {
@@ -37,6 +39,8 @@ class OptimizerTasks {
 
   void add_state();
   bool has_main_weights(size_t unit) const;
+  UpdateRule rule_of(size_t unit) const;
+  OpSpec update_spec(size_t unit, const UpdateRun& run, bool has_param) const;
   std::vector<UnitRange> counted_ranges(size_t unit) const;
   std::vector<CountedPiece> counted_pieces(size_t domain) const;
   /// Adds tasks that compute the squared norm (f64) of the elements that this rank counts. Returns
@@ -47,13 +51,14 @@ class OptimizerTasks {
   BufferRange sum_over_ranks(std::span<const BufferRange> of_domains);
   Label clip_label(Phase phase);
   void add_op(const OpSpec& spec, std::span<const BufferRange> ranges, const Label& label);
-  void update_range(size_t unit, UnitRange range, double weight_decay);
+  void update_run(size_t unit, const UpdateRun& run, UnitRange range);
   void balance_range(size_t unit, UnitRange range);
 
   TaskWriter& writer_;
   const ParameterLayout& layout_;
   UnitBuffers& units_;
   Options options_;
+  MuonTasks muon_;
   std::vector<UnitBuffer> main_weights_;  // by unit; the params buffer itself if weights are their
                                           // own main weights
   std::vector<UnitBuffer> exp_avg_;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/dtype.h"
@@ -45,6 +46,14 @@ struct BucketOptions {
   int64_t bucket_bytes = 0;
 };
 
+/// Parameters that are updated in another way than the others. Patterns are names, with * and ? for
+/// any characters.
+struct ParameterGroups {
+  std::vector<std::string> no_decay;
+  std::vector<std::pair<std::string, double>> rates;  ///< factors of the learning rate; the first
+                                                      ///< pattern that fits counts
+};
+
 /// How a step is distributed over the ranks of a mesh.
 struct ParallelOptions {
   bool sequence_parallel = false;
@@ -66,6 +75,9 @@ struct ParallelOptions {
                             ///< unsharded and are gathered after their update
   DType reduce_dtype = DType::kF32;  ///< of gradient reductions over data and context ranks; kF32
                                      ///< or kBF16
+  ParameterGroups groups = {};
+  /// Muon updates matrices of layers, which form units of their own, because they keep one moment.
+  bool muon = false;
   /// Weights that nothing but FP8 products reads. They form units of their own, because in a step
   /// with FP8 products a rank has only its main weights of them and FP8 copies.
   std::set<std::string> fp8_weights = {};

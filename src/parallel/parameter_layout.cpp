@@ -1,10 +1,13 @@
 #include "parallel/parameter_layout.h"
 
 #include <algorithm>
+#include <iterator>
 #include <unordered_set>
 #include <utility>
 
 #include "base/errors.h"
+#include "parallel/layer_matrices.h"
+#include "parallel/parameter_groups.h"
 
 namespace braid {
 namespace {
@@ -22,18 +25,39 @@ Update update_of(const Parameter& parameter) {
                                   : Update::kPlain;
 }
 
-/// Appends slots for the unit's parameters of that kind.
-void place(ParameterLayout& layout, ParameterUnit& unit, const std::vector<size_t>& members,
-           Update update) {
+/// Appends slots for these parameters of the unit.
+void place(ParameterLayout& layout, ParameterUnit& unit, const std::vector<size_t>& members) {
   for (const size_t index : members) {
-    if (update_of(layout.parameters[index]) != update) {
-      continue;
-    }
     ParameterSlot& slot = layout.slots[index];
     slot.begin = unit.num_elems;
     slot.end = slot.begin + layout.shards[index].local_shape.num_elems();
     unit.num_elems = round_up(slot.end, kParameterAlignmentElems);
     unit.slots.push_back(index);
+  }
+}
+
+/// The members that are updated like that.
+std::vector<size_t> updated_by(const ParameterLayout& layout, const std::vector<size_t>& members,
+                               Update update) {
+  std::vector<size_t> list;
+  std::ranges::copy_if(members, std::back_inserter(list),
+                       [&](size_t index) { return update_of(layout.parameters[index]) == update; });
+  return list;
+}
+
+/// Appends the unit's parameters of that kind, those with one learning rate behind each other: in
+/// the order in which the rates appear.
+void place_runs(ParameterLayout& layout, ParameterUnit& unit, std::vector<size_t> members,
+                bool weight_decay) {
+  while (!members.empty()) {
+    const double rate = layout.parameters[members.front()].rate;
+    const auto others = std::stable_partition(members.begin(), members.end(), [&](size_t index) {
+      return layout.parameters[index].rate == rate;
+    });
+    const int64_t begin = unit.num_elems;
+    place(layout, unit, {members.begin(), others});
+    unit.runs.push_back({begin, unit.num_elems, weight_decay, rate});
+    members.erase(members.begin(), others);
   }
 }
 
@@ -59,15 +83,22 @@ class LayoutBuilder {
   ParameterLayout take() {
     for (size_t index = 0; index < layout_.units.size(); ++index) {
       ParameterUnit& unit = layout_.units[index];
-      place(layout_, unit, members_[index], Update::kDecayed);
+      const auto members = [&](Update update) {
+        return updated_by(layout_, members_[index], update);
+      };
+      place_runs(layout_, unit, members(Update::kDecayed), true);
       unit.decay_end = unit.num_elems;
-      place(layout_, unit, members_[index], Update::kPlain);
+      place_runs(layout_, unit, members(Update::kPlain), false);
       unit.balance_begin = unit.num_elems;
-      place(layout_, unit, members_[index], Update::kBalance);
+      place(layout_, unit, members(Update::kBalance));
       const bool balances = unit.num_elems > unit.balance_begin;
       unit.num_elems =
           round_up(unit.num_elems, kParameterAlignmentElems * layout_.domain_of(index).num_shards);
       unit.balance_begin = balances ? unit.balance_begin : unit.num_elems;
+      if (const int64_t end = unit.runs.empty() ? 0 : unit.runs.back().end;
+          end < unit.balance_begin) {
+        unit.runs.push_back({end, unit.balance_begin, false, 1.0});  // zeros up to a whole shard
+      }
       const ParameterUnit* const before = index > 0 ? &layout_.units[index - 1] : nullptr;
       unit.bucket = before == nullptr ? 0 : before->bucket + (begins_alike(*before, unit) ? 0 : 1);
     }
@@ -75,7 +106,8 @@ class LayoutBuilder {
   }
 
  private:
-  static constexpr size_t kKinds = 4;  // of units of a domain: FP8 or not, frozen or not
+  static constexpr size_t kKinds =
+      8;  // of units of a domain: FP8 or not, frozen or not, Muon or not
 
   /// The most recent unit of a domain.
   struct OpenUnit {
@@ -95,7 +127,8 @@ class LayoutBuilder {
     const auto domain = static_cast<size_t>(parameter.domain);
     check(domain < layout_.domains.size(), "parameter {} belongs to no domain of the layout",
           parameter.name);
-    OpenUnit& open = open_[kKinds * domain + (placed.is_fp8 ? 1 : 0) + (parameter.frozen ? 2 : 0)];
+    OpenUnit& open = open_[kKinds * domain + (placed.is_fp8 ? 1 : 0) + (parameter.frozen ? 2 : 0) +
+                           (placed.is_muon ? 4 : 0)];
     const bool same_unit =
         parameter.unit == open.last_name && placed.virtual_stage == open.virtual_stage;
     if (!same_unit && !merges(open, placed)) {
@@ -112,13 +145,15 @@ class LayoutBuilder {
   size_t start_unit(const PlacedParameter& placed) {
     const Parameter& parameter = placed.parameter;
     const bool is_expert = parameter.domain == DomainKind::kExpert;
-    layout_.units.push_back(
-        {.name = parameter.unit + (is_expert ? ".experts" : "") + (placed.is_fp8 ? ".fp8" : ""),
-         .domain = static_cast<size_t>(parameter.domain),
-         .layer = parameter.layer,
-         .is_fp8 = placed.is_fp8,
-         .frozen = parameter.frozen,
-         .virtual_stage = placed.virtual_stage});
+    layout_.units.push_back({.name = parameter.unit + (is_expert ? ".experts" : "") +
+                                     (placed.is_fp8 ? ".fp8" : "") +
+                                     (placed.is_muon ? ".muon" : ""),
+                             .domain = static_cast<size_t>(parameter.domain),
+                             .layer = parameter.layer,
+                             .is_fp8 = placed.is_fp8,
+                             .frozen = parameter.frozen,
+                             .is_muon = placed.is_muon,
+                             .virtual_stage = placed.virtual_stage});
     members_.emplace_back();
     return layout_.units.size() - 1;
   }
@@ -225,12 +260,17 @@ ParameterLayout make_rank_layout(const ModelSpec& model, const Mesh& mesh, int r
       }
       ParameterShard shard = shard_parameter(model, parameter, {tensor, experts});
       const bool is_fp8 = options.fp8_weights.contains(parameter.name);
-      placed.push_back({std::move(parameter), std::move(shard), static_cast<int32_t>(v), is_fp8});
+      const bool is_muon = options.muon && is_muon_matrix(parameter);
+      apply_groups(options.groups, parameter);
+      placed.push_back(
+          {std::move(parameter), std::move(shard), static_cast<int32_t>(v), is_fp8, is_muon});
     }
   }
-  return place_parameters(std::move(placed),
-                          parameter_domains(mesh, options, has_experts(model_parameters(model))),
-                          options.buckets);
+  ParameterLayout layout = place_parameters(
+      std::move(placed), parameter_domains(mesh, options, has_experts(model_parameters(model))),
+      options.buckets);
+  layout.matrices = layer_matrices(layout, {tensor, experts}, model.experts);
+  return layout;
 }
 
 std::vector<StageSlice> stages_of_rank(const ParallelOptions& options, const ModelSpec& model,

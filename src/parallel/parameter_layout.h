@@ -28,25 +28,50 @@ struct ParameterSlot {
   int64_t end = 0;
 };
 
+/// Elements [begin, end) of a unit that are updated alike.
+struct UpdateRun {
+  int64_t begin = 0;
+  int64_t end = 0;
+  bool weight_decay = true;
+  double rate = 1.0;  ///< Parameter::rate
+};
+
+/// A matrix that Muon orthogonalises, as far as this rank holds it: `rows` runs of `columns`
+/// elements, which begin at `begin` in the unit, `row_pitch` apart.
+struct LayerMatrix {
+  size_t parameter = 0;  ///< index into ParameterLayout::parameters
+  size_t unit = 0;       ///< index into ParameterLayout::units
+  int64_t begin = 0;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t row_pitch = 0;
+  int64_t full_rows = 0;  ///< of the whole matrix
+  int64_t full_columns = 0;
+  std::string_view group;  ///< whose members hold equal runs of its rows or columns; empty: it is
+                           ///< whole
+};
+
 /// Parameters that are gathered, reduced and updated together in one flat array: those of one
 /// domain in a layer or a bucket of layers; those that only FP8 products read have a unit of
-/// their own, and so have adapters of frozen weights. Parameters with weight decay come first, then
-/// the others, then biases of routers. Each starts at a multiple of 64 elements. Params, main
-/// weights, main grads and optimizer state use the same offsets. If state is sharded, the array
-/// length is a multiple of 64 times the number of shards of the domain.
+/// their own, and so have adapters of frozen weights and matrices that Muon updates. Parameters
+/// with weight decay come first, then the others, then biases of routers. Each starts at a multiple
+/// of 64 elements. Params, main weights, main grads and optimizer state use the same offsets. If
+/// state is sharded, the array length is a multiple of 64 times the number of shards of the domain.
 struct ParameterUnit {
   std::string name;           ///< "layers.3"; for experts "layers.3.experts"; then ".fp8"
   size_t domain = 0;          ///< index into ParameterLayout::domains
   int32_t layer = -1;         ///< first layer of the unit
   bool is_fp8 = false;        ///< only FP8 products read its weights
   bool frozen = false;        ///< nothing but weights: no gradients, no optimizer state
+  bool is_muon = false;       ///< matrices that Muon updates
   int32_t virtual_stage = 0;  ///< virtual stage whose backward completes the unit's gradient
   int64_t bucket = 0;         ///< ascending; units that begin with the same layer share it
   std::vector<size_t> slots;  ///< indices into ParameterLayout::slots, ascending by begin
   int64_t decay_end = 0;  ///< elements [0, decay_end) have weight decay, [decay_end, balance_begin)
                           ///< do not
-  int64_t balance_begin = 0;  ///< [balance_begin, num_elems) are biases of routers
-  int64_t num_elems = 0;      ///< includes alignment gaps
+  int64_t balance_begin = 0;    ///< [balance_begin, num_elems) are biases of routers
+  int64_t num_elems = 0;        ///< includes alignment gaps
+  std::vector<UpdateRun> runs;  ///< of [0, balance_begin), ascending; they include the gaps
 };
 
 /// The parameters of one rank: the tensor-parallel parts of the parameters of its virtual stages.
@@ -56,6 +81,7 @@ struct ParameterLayout {
   std::vector<ParameterShard> shards;  ///< by parameter: the part that this rank holds
   std::vector<ParameterSlot> slots;    ///< by parameter
   std::vector<ParameterUnit> units;    ///< in forward order
+  std::vector<LayerMatrix> matrices;   ///< of the units that Muon updates, ascending by unit
   std::unordered_map<std::string, size_t> by_name;
   std::vector<ParameterDomain> domains;  ///< all domains of the model, even if this rank has no
                                          ///< unit in them
@@ -70,6 +96,7 @@ struct PlacedParameter {
   ParameterShard shard;
   int32_t virtual_stage = 0;  ///< ascending
   bool is_fp8 = false;        ///< only FP8 products read it
+  bool is_muon = false;       ///< Muon updates it
 };
 
 /// Creates a unit for each Parameter::unit and domain, in order of first use, and another for those

@@ -9,20 +9,11 @@
 #include "model/forward.h"
 #include "ops/quantize_products.h"
 #include "parallel/mesh.h"
+#include "parallel/optimizer_options.h"
 #include "parallel/parallel_options.h"
 #include "parallel/parameter_layout.h"
 
 namespace braid {
-
-struct OptimizerOptions {
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double epsilon = 1e-8;
-  double weight_decay = 0.1;
-  double max_grad_norm = 1.0;         ///< 0: no clipping
-  DType moments_dtype = DType::kF32;  ///< kF32 or kBF16
-  double bias_update_rate = 0.0;      ///< of biases of routers: balance_update
-};
 
 struct TrainProgramOptions {
   int64_t microbatch = 1;             ///< sequences per microbatch on one rank
@@ -46,8 +37,8 @@ struct TrainProgramOptions {
 };
 
 /// Builds the training step of `rank`: the jobs of its schedule (forward and backward of all
-/// microbatches through its virtual stages), gradient reduction, clipping, AdamW. Compute and most
-/// communication run on one stream in the simplest order; passes add overlap. `layout` is
+/// microbatches through its virtual stages), gradient reduction, clipping, optimizer. Compute and
+/// most communication run on one stream in the simplest order; passes add overlap. `layout` is
 /// `make_rank_layout(model, mesh, rank, options.parallel)`.
 ///
 /// The host writes these buffers before a step (kIo, persistent): "tokens" i32 [M, rows] if the

@@ -19,6 +19,8 @@ class ProgramGroups {
   /// Returns the group's id. Adds the group to the program at first use.
   GroupId id(std::string_view name);
   int64_t size(std::string_view name);
+  /// Position of the rank in the group.
+  int64_t index(std::string_view name) const { return mesh_.index_in(name, rank_); }
 
  private:
   struct Entry {

@@ -10,30 +10,22 @@ std::vector<Program> build_programs(const RunSpec& run, const ParameterLayout& l
                                     const BuildOptions& options) {
   const DType dtype = options.dtype.value_or(run.dtype);
   std::optional<Fp8Recipe> fp8 = dtype == run.dtype ? run.fp8 : std::nullopt;
-  const OptimizerConfig& optimizer = run.config.optimizer;
   std::vector<Program> programs;
-  programs.push_back(
-      build_train_program(run.model, layout, run.mesh, rank,
-                          {.microbatch = run.microbatch_sequences,
-                           .sequence = run.config.train.sequence,
-                           .num_microbatches = run.num_microbatches,
-                           .dtype = dtype,
-                           .fp8 = fp8,
-                           .router_losses = run.router_losses,
-                           .documents = run.documents,
-                           .watch_experts = run.watch_experts,
-                           .watch_room = run.watch_room,
-                           .routing = run.routing,
-                           .optimizer = {.beta1 = optimizer.beta1,
-                                         .beta2 = optimizer.beta2,
-                                         .epsilon = optimizer.epsilon,
-                                         .weight_decay = optimizer.weight_decay,
-                                         .max_grad_norm = optimizer.clip_norm,
-                                         .moments_dtype = run.moments_dtype,
-                                         .bias_update_rate = run.config.moe.bias_update_rate},
-                           .update_weights = options.update_weights,
-                           .outline = options.outline,
-                           .parallel = run.parallel}));
+  programs.push_back(build_train_program(run.model, layout, run.mesh, rank,
+                                         {.microbatch = run.microbatch_sequences,
+                                          .sequence = run.config.train.sequence,
+                                          .num_microbatches = run.num_microbatches,
+                                          .dtype = dtype,
+                                          .fp8 = fp8,
+                                          .router_losses = run.router_losses,
+                                          .documents = run.documents,
+                                          .watch_experts = run.watch_experts,
+                                          .watch_room = run.watch_room,
+                                          .routing = run.routing,
+                                          .optimizer = run.optimizer,
+                                          .update_weights = options.update_weights,
+                                          .outline = options.outline,
+                                          .parallel = run.parallel}));
   if (options.outline) {
     return programs;
   }

@@ -4,6 +4,7 @@
 
 #include "base/errors.h"
 #include "base/text.h"
+#include "parallel/parameter_groups.h"
 #include "parallel/pipeline_layout.h"
 #include "parallel/schedule_stats.h"
 #include "parallel/schedule_table.h"
@@ -127,6 +128,9 @@ std::string describe_layout(const RunSpec& run) {
   }
   if (run.documents.documents) {
     text += describe_documents(run.documents);
+  }
+  if (options.muon || !options.groups.no_decay.empty() || !options.groups.rates.empty()) {
+    text += describe_groups(options, run.optimizer.weight_decay, model_parameters(run.model));
   }
   return text;
 }

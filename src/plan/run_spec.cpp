@@ -16,6 +16,7 @@
 #include "passes/tensor/halve_forward.h"
 #include "plan/fp8_sites.h"
 #include "plan/model_setup.h"
+#include "plan/optimizer_setup.h"
 #include "plan/parallel_setup.h"
 #include "plan/run_costs.h"
 #include "plan/schedule_plan.h"
@@ -95,6 +96,7 @@ LearningRateSpec learning_rate_of(const RunConfig& config) {
           .decay_shape = choice<DecayShape>(optimizer.decay_shape),
           .highest = optimizer.learning_rate,
           .lowest = optimizer.min_learning_rate,
+          .power = optimizer.decay_power,
           .warmup_steps = optimizer.warmup_steps,
           .decay_steps = optimizer.decay_steps,
           .num_steps = config.train.steps};
@@ -219,7 +221,9 @@ RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
   run.reruns_overflow = on_overflow == OverflowChoice::kRerun;
   run.watch_room = exchanges && (run.watch_experts ||
                                  (config.moe.capacity > 0 && on_overflow != OverflowChoice::kDrop));
-  run.moments_dtype = choice<DType>(config.optimizer.moments_dtype);
+  run.optimizer = optimizer_options(config);
+  run.parallel.groups = parameter_groups(config.optimizer, run.model);
+  run.parallel.muon = uses_muon(config, run.model);
   run.microbatch_sequences = microbatch_sequences(config);
   run.num_microbatches = num_microbatches(config);
   run.parallel.fp8_weights = fp8_weights(run);

@@ -12,6 +12,7 @@
 #include "model/model_spec.h"
 #include "ops/quantize_products.h"
 #include "parallel/mesh.h"
+#include "parallel/optimizer_options.h"
 #include "parallel/parallel_options.h"
 #include "parallel/schedule.h"
 #include "plan/overlap_setup.h"
@@ -25,6 +26,7 @@ struct LearningRateSpec {
   DecayShape decay_shape = DecayShape::kLinear;
   double highest = 0;
   double lowest = 0;
+  double power = 1;  ///< of RateSchedule::kPolynomial
   int64_t warmup_steps = 0;
   int64_t decay_steps = 0;
   int64_t num_steps = 0;  ///< of the run
@@ -49,10 +51,10 @@ struct RunSpec {
   bool watch_experts = false;         ///< counts the rows of each expert
   bool watch_room = false;            ///< counts the rows of experts that come to a rank
   RoutingUse routing = RoutingUse::kScores;
-  bool reruns_overflow = false;       ///< steps without room for all rows run again with more
-  DType moments_dtype = DType::kF32;  ///< of AdamW's state
-  int64_t microbatch_sequences = 1;   ///< of one microbatch as it runs
-  int64_t num_microbatches = 1;       ///< per rank and step
+  bool reruns_overflow = false;  ///< steps without room for all rows run again with more
+  OptimizerOptions optimizer = {};
+  int64_t microbatch_sequences = 1;  ///< of one microbatch as it runs
+  int64_t num_microbatches = 1;      ///< per rank and step
 
   OverlapSetup passes = {};   ///< sections [overlap] and [memory] for the passes
   bool is_scheduled = false;  ///< as `is_scheduled` of schedule_plan.h

@@ -12,6 +12,7 @@
 #include "base/errors.h"
 #include "base/finite_check.h"
 #include "base/text.h"
+#include "parallel/layer_matrices.h"
 #include "plan/model_setup.h"
 #include "state/piece_pipe.h"
 #include "state/state_transfer.h"
@@ -35,6 +36,17 @@ std::string stored_name(StatePart part, const std::string& parameter) {
       return fmt::format("{}{}", parameter, kExpAvgSqSuffix);
   }
   throw_internal_error("no such part of a state");
+}
+
+bool has_tensor(const LoadedCheckpoint& checkpoint, std::string_view suffix) {
+  return std::ranges::any_of(checkpoint.index().tensors, [&](const StoredTensor& tensor) {
+    return tensor.name.ends_with(suffix);
+  });
+}
+
+/// Muon keeps no second moment of matrices.
+bool may_lack(StatePart part, const Parameter& parameter) {
+  return part == StatePart::kExpAvgSq && is_muon_matrix(parameter);
 }
 
 int64_t piece_elems(const ParameterLayout& layout) {
@@ -200,9 +212,8 @@ CheckpointedState::CheckpointedState(const LoadedCheckpoint& checkpoint,
                                      const ParameterLayout& layout, const ModelSpec& model)
     : checkpoint_(checkpoint),
       layout_(layout),
-      has_moments_(
-          std::ranges::any_of(checkpoint.index().tensors,
-                              [](const StoredTensor& tensor) { return !is_weight(tensor.name); })),
+      has_exp_avg_(has_tensor(checkpoint, kExpAvgSuffix)),
+      has_exp_avg_sq_(has_tensor(checkpoint, kExpAvgSqSuffix)),
       has_gates_in_front_(checkpoint.version() < kFirstVersionOfPairs),
       what_(fmt::format("'{}':", checkpoint.path())) {
   std::set<std::string> known;
@@ -212,7 +223,7 @@ CheckpointedState::CheckpointedState(const LoadedCheckpoint& checkpoint,
         continue;
       }
       const std::string name = stored_name(part, parameter.name);
-      if (!is_zero(part)) {
+      if (!is_zero(part) && !may_lack(part, parameter)) {
         checkpoint.tensor(name, DType::kF32, stored_shape(parameter, model));
       }
       known.insert(name);
@@ -235,7 +246,12 @@ void CheckpointedState::read(StatePart part, size_t unit, int64_t begin, std::sp
   fill_unit_range(layout_, unit, begin, out, workers,
                   [&](const Parameter& parameter, int64_t first, std::span<float> values) {
                     const std::string name = stored_name(part, parameter.name);
-                    fill(*checkpoint_.find(name), parameter, first, values);
+                    const StoredTensor* const stored = checkpoint_.find(name);
+                    if (stored == nullptr) {
+                      std::fill(values.begin(), values.end(), 0.0f);
+                      return;
+                    }
+                    fill(*stored, parameter, first, values);
                     check_finite(values, what_, name, first);
                   });
 }

@@ -50,12 +50,14 @@ class CheckpointedState final : public StateSource {
  public:
   /// All arguments must outlive this object. Throws DataError naming the tensor that is missing,
   /// has another shape or is unknown to the model, as in a checkpoint of another model. A
-  /// checkpoint without any optimizer state has moments of zero.
+  /// checkpoint without any tensor of a moment has zeros in its place: an optimizer may keep one
+  /// moment, or none.
   CheckpointedState(const LoadedCheckpoint& checkpoint, const ParameterLayout& layout,
                     const ModelSpec& model);
 
   bool is_zero(StatePart part) const override {
-    return part != StatePart::kWeights && !has_moments_;
+    return (part == StatePart::kExpAvg && !has_exp_avg_) ||
+           (part == StatePart::kExpAvgSq && !has_exp_avg_sq_);
   }
   /// Also throws DataError for NaN and infinity, which braid has not written since it checks.
   void read(StatePart part, size_t unit, int64_t begin, std::span<float> out,
@@ -68,7 +70,8 @@ class CheckpointedState final : public StateSource {
 
   const LoadedCheckpoint& checkpoint_;
   const ParameterLayout& layout_;
-  bool has_moments_ = false;
+  bool has_exp_avg_ = false;
+  bool has_exp_avg_sq_ = false;
   bool has_gates_in_front_ = false;
   std::string what_;  // of errors
 };

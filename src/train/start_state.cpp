@@ -94,6 +94,13 @@ RunChanges changes_since(const ResumePoint& start, const RunIdentity& now,
              : compare_runs(with_recorded_model(now, *start.recorded), now, allowed);
 }
 
+/// Moments of another optimizer mean something else: they are not read, and begin at zero.
+LoadedCheckpoint load_for(const RunConfig& config, const std::string& path) {
+  const LoadedCheckpoint recorded(path, [](std::string_view) { return false; });
+  const bool same = recorded_identity(recorded).config.optimizer.name == config.optimizer.name;
+  return same ? LoadedCheckpoint(path) : LoadedCheckpoint(path, is_weight);
+}
+
 }  // namespace
 
 ResumePoint find_start(const RunConfig& config, ProcessGroup& processes) {
@@ -121,7 +128,7 @@ void write_start_state(Engine& engine, const ResumePoint& start) {
     write_trained(engine, InitialWeights(plan.layout, plan.run.model, seed));
     return;
   }
-  const LoadedCheckpoint checkpoint(start.checkpoint);
+  const LoadedCheckpoint checkpoint = load_for(plan.run.config, start.checkpoint);
   const CheckpointState& state = checkpoint.state();
   if (state.step != start.count.step || state.consumed_samples != start.count.samples) {
     throw_data_error(

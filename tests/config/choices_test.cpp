@@ -45,6 +45,9 @@ TEST(Choices, HaveTheNamesOfTheRunFile) {
   EXPECT_EQ(names_of<RouterScores>(), allowed_names("model", "router_scores"));
   EXPECT_EQ(names_of<OverflowChoice>(), allowed_names("moe", "on_overflow"));
   EXPECT_EQ(names_of<RateSchedule>(), allowed_names("optimizer", "schedule"));
+  EXPECT_EQ(names_of<OptimizerKind>(), allowed_names("optimizer", "name"));
+  EXPECT_EQ(names_of<MuonScale>(), allowed_names("optimizer", "muon_scale"));
+  EXPECT_EQ(names_of<DType>(), allowed_names("optimizer", "muon_dtype"));
   EXPECT_EQ(names_of<DecayShape>(), allowed_names("optimizer", "decay_shape"));
   EXPECT_EQ(names_of<ContextExchange>(), allowed_names("parallel", "context_method"));
   EXPECT_EQ(names_of<ShardKind>(), allowed_names("parallel", "shard"));

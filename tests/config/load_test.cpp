@@ -154,8 +154,8 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"[optimizer]\nlearning_rate = inf", "learning_rate = inf: must be a finite number"},
         Refused{
             "[optimizer]\nschedule = \"cosin\"",
-            "optimizer.schedule = \"cosin\": allowed values are \"cosine\", \"wsd\", \"constant\"; "
-            "did you mean \"cosine\"?"},
+            "optimizer.schedule = \"cosin\": allowed values are \"cosine\", \"linear\", "
+            "\"polynomial\", \"inverse_sqrt\", \"wsd\", \"constant\"; did you mean \"cosine\"?"},
         Refused{"[runtime]\ndevice = \"tpu\"",
                 "runtime.device = \"tpu\": allowed values are \"auto\", \"cpu\", \"cuda\""},
         Refused{"[logging]\ntrace_steps = [1, 0]",

@@ -55,6 +55,11 @@ INSTANTIATE_TEST_SUITE_P(
         "optimizer.schedule=wsd\noptimizer.decay_steps=1\noptimizer.decay_shape=cosine",
         "optimizer.schedule=wsd\noptimizer.decay_steps=950\noptimizer.warmup_steps=100",
         "optimizer.schedule=wsd\noptimizer.decay_steps=50\noptimizer.warmup_steps=1000",
+        "optimizer.schedule=linear\noptimizer.decay_steps=500",
+        "optimizer.schedule=polynomial\noptimizer.decay_power=1.5",
+        "optimizer.schedule=inverse_sqrt\noptimizer.min_learning_rate=1e-5",
+        "optimizer.name=sgd\noptimizer.momentum=0", "optimizer.name=sgd\noptimizer.nesterov=true",
+        "optimizer.name=lion\noptimizer.beta2=0.99",
         "optimizer.schedule=constant\noptimizer.warmup_steps=1000", "optimizer.warmup_steps=2000",
         "optimizer.warmup_steps=2000\noptimizer.decay_steps=1000",
         "optimizer.decay_steps=5000\noptimizer.warmup_steps=10", "optimizer.min_learning_rate=3e-4",
@@ -210,6 +215,18 @@ INSTANTIATE_TEST_SUITE_P(
                "optimizer.decay_steps = 5: schedule = \"constant\" does not decay"},
         Broken{"optimizer.schedule=constant\noptimizer.min_learning_rate=1e-5",
                "optimizer.min_learning_rate = 1e-05: schedule = \"constant\" does not decay"},
+        Broken{"optimizer.schedule=inverse_sqrt\noptimizer.decay_steps=5",
+               "optimizer.decay_steps = 5: schedule = \"inverse_sqrt\" decays with each step; set "
+               "optimizer.decay_steps = 0"},
+        Broken{"optimizer.decay_power=3",
+               "optimizer.decay_power: is read with "
+               "optimizer.schedule = \"polynomial\" only"},
+        Broken{"optimizer.nesterov=true",
+               "optimizer.nesterov: is read with optimizer.name = \"sgd\" only"},
+        Broken{"optimizer.name=sgd\noptimizer.nesterov=true\noptimizer.momentum=0",
+               "optimizer.nesterov = true: looks ahead by optimizer.momentum, which is 0"},
+        Broken{"optimizer.name=lion\noptimizer.muon_steps=3",
+               "optimizer.muon_steps: is read with optimizer.name = \"muon\" only"},
         Broken{"optimizer.decay_shape=cosine",
                "optimizer.decay_shape = \"cosine\": is read with "
                "schedule = \"wsd\" only; schedule is \"cosine\""}));

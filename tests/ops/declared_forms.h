@@ -22,6 +22,8 @@
 #include "ops/linear.h"
 #include "ops/mamba2.h"
 #include "ops/mla_qkv.h"
+#include "ops/momentum.h"
+#include "ops/muon.h"
 #include "ops/norm.h"
 #include "ops/operand_checker.h"
 #include "ops/optimizer.h"
@@ -942,6 +944,46 @@ class DeclaredForms {
     adamw.spec.operands[2] = read(DType::kF32, {4});
     adamw.spec.operands[4] = adamw.spec.operands[5] = read_write(DType::kBF16, {kWidth});
     add(adamw);
+    const std::vector<OperandSpec> one_moment = {read(DType::kF32, {kWidth}), one,
+                                                 read(DType::kF32, {3}), state, state};
+    const std::vector<std::string> names = {"grad", "scale", "scalars", "weight", "exp_avg"};
+    add({{"lion", to_attributes(LionAttributes{}), one_moment}, names});
+    add({{"sgd", to_attributes(SgdAttributes{.momentum = 0.9}), one_moment}, names});
+    add({{"sgd", to_attributes(SgdAttributes{}), {one_moment.begin(), one_moment.end() - 1}},
+         {names.begin(), names.end() - 1}});
+    add_muon();
+  }
+
+  void add_muon() {
+    const OperandSpec one = read(DType::kF32, {1});
+    const OperandSpec scalars = read(DType::kF32, {3});
+    const OperandSpec weights = read_write(DType::kF32, {kWidth});
+    add({{"muon_mean",
+          to_attributes(MuonMeanAttributes{}),
+          {read(DType::kF32, {kWidth}), one, scalars, weights, write(DType::kF32, {kWidth})}},
+         {"grad", "scale", "scalars", "exp_avg", "update"}});
+    add({{"take_matrix",
+          to_attributes(MatrixPlaceAttributes{.pitch = 7}),
+          {read(DType::kF32, {2 * 7 + 5}), write(DType::kF32, {3, 5})}},
+         {"flat", "x"}});
+    add({{"put_matrix",
+          to_attributes(PutMatrixAttributes{.place = {.pitch = 7, .transposed = true}}),
+          {read(DType::kF32, {5, 3}), read_write(DType::kF32, {2 * 7 + 5})}},
+         {"x", "flat"}});
+    add({{"matrix_squares", {}, {read(data_, {kWidth}), write(DType::kF64, {1})}},
+         {"x", "partial"},
+         {{0, 0}}});
+    add({{"normalize", {}, {read(DType::kF64, {1}), read_write(DType::kF32, {kWidth})}},
+         {"squares", "x"},
+         {{1, 0}}});
+    add({{"weighted_sum",
+          to_attributes(WeightedSumAttributes{}),
+          {read(DType::kF32, {kWidth}), read_write(DType::kF32, {kWidth})}},
+         {"x", "y"}});
+    add({{"muon_update",
+          to_attributes(MuonUpdateAttributes{}),
+          {read(DType::kF32, {kWidth}), one, scalars, weights}},
+         {"update", "scale", "scalars", "weight"}});
   }
 
   void add_communication() {

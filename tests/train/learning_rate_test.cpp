@@ -63,6 +63,32 @@ TEST(Cosine, NeverRisesAfterTheWarmup) {
   }
 }
 
+TEST(Linear, IsALineToTheMinimum) {
+  LearningRateSpec rate = rate_of(RateSchedule::kLinear);
+  EXPECT_DOUBLE_EQ(learning_rate_at(rate, 35), 1e-4 + 9e-4 * 0.75);
+  EXPECT_DOUBLE_EQ(learning_rate_at(rate, 110), 1e-4);
+  rate.decay_steps = 60;
+  EXPECT_DOUBLE_EQ(learning_rate_at(rate, 35), 1e-4 + 9e-4 * 0.5);
+  EXPECT_DOUBLE_EQ(learning_rate_at(rate, 100), 1e-4);
+}
+
+TEST(Polynomial, IsAPowerOfTheLine) {
+  LearningRateSpec rate = rate_of(RateSchedule::kPolynomial);
+  rate.power = 3;
+  EXPECT_DOUBLE_EQ(learning_rate_at(rate, 60), 1e-4 + 9e-4 * 0.125);
+  EXPECT_DOUBLE_EQ(learning_rate_at(rate, 110), 1e-4);
+}
+
+TEST(InverseSqrt, HalvesInFourTimesTheStepsDownToTheMinimum) {
+  LearningRateSpec rate = rate_of(RateSchedule::kInverseSqrt);
+  EXPECT_DOUBLE_EQ(learning_rate_at(rate, 40), 1e-3 / 2);
+  EXPECT_DOUBLE_EQ(learning_rate_at(rate, 90), 1e-3 / 3);
+  EXPECT_DOUBLE_EQ(learning_rate_at(rate, 4000), 1e-4);
+  rate.warmup_steps = 0;
+  EXPECT_DOUBLE_EQ(learning_rate_at(rate, 1), 1e-3);
+  EXPECT_DOUBLE_EQ(learning_rate_at(rate, 4), 1e-3 / 2);
+}
+
 TEST(Wsd, IsStableUntilTheLastDecaySteps) {
   LearningRateSpec rate = rate_of(RateSchedule::kWsd);
   rate.decay_steps = 20;

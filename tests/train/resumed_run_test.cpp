@@ -110,6 +110,16 @@ TEST_F(ResumedRun, ContinuesABlendBitwise) {
   EXPECT_EQ(run_allowed(blended("parts", "0.5"), {"data.blend"}).last_step, 12);
 }
 
+// Moments of another optimizer mean something else: a run that is told to go on starts with none.
+TEST_F(ResumedRun, RefusesAnotherOptimizer) {
+  RunConfig c = config("run");
+  c.optimizer.name = "lion";
+  EXPECT_THAT(message_of<ConfigError>([&] { run(c); }),
+              AllOf(HasSubstr("is of another run: optimizer.name = \"adamw\" -> \"lion\"; "),
+                    HasSubstr("--allow-change optimizer.name to ")));
+  EXPECT_EQ(run_allowed(c, {"optimizer.name"}).last_step, 12);
+}
+
 TEST_F(ResumedRun, CountsWhatAnotherBatchConsumes) {
   RunConfig c = config("run");
   c.train.global_batch = 16;

@@ -216,6 +216,7 @@ constexpr std::array kScratch = {
     ScratchEntry{&kCrossEntropyMergeOp, row_loss_bytes},
     ScratchEntry{&kEmbeddingWgradOp, embedding_wgrad_bytes},
     ScratchEntry{&kSquaredNormOp, squared_norm_bytes},
+    ScratchEntry{&kMatrixSquaresOp, squared_norm_bytes},
     ScratchEntry{&kQuantizeOp, quantize_bytes},
     ScratchEntry{&kQuantizeWeightOp, quantize_bytes},
     ScratchEntry{&kScaledLinearOp, scaled_product_bytes<ScaledLinearAttributes>},

@@ -86,6 +86,14 @@ CpuKernel make_squared_norm(const OpSpec& spec, int num_workers);
 CpuKernel make_sum(const OpSpec& spec, int num_workers);
 CpuKernel make_clip_scale(const OpSpec& spec, int num_workers);
 CpuKernel make_adamw(const OpSpec& spec, int num_workers);
+CpuKernel make_lion(const OpSpec& spec, int num_workers);
+CpuKernel make_sgd(const OpSpec& spec, int num_workers);
+CpuKernel make_muon_mean(const OpSpec& spec, int num_workers);
+CpuKernel make_take_matrix(const OpSpec& spec, int num_workers);
+CpuKernel make_put_matrix(const OpSpec& spec, int num_workers);
+CpuKernel make_normalize(const OpSpec& spec, int num_workers);
+CpuKernel make_weighted_sum(const OpSpec& spec, int num_workers);
+CpuKernel make_muon_update(const OpSpec& spec, int num_workers);
 CpuKernel make_balance_update(const OpSpec& spec, int num_workers);
 
 CpuKernel make_rope(const OpSpec& spec, int num_workers);

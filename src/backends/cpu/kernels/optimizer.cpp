@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "backends/cpu/kernels/factories.h"
+#include "backends/cpu/kernels/moments.h"
 #include "backends/cpu/kernels/support.h"
 #include "ops/attributes.h"
 
@@ -70,7 +71,7 @@ struct AdamwStep {
 
 AdamwStep adamw_step(const AdamwAttributes& attributes, float scale,
                      std::span<const float> scalars) {
-  const double lr = scalars[0];
+  const double lr = attributes.group.rate * static_cast<double>(scalars[0]);
   return {.scale = scale,
           .beta1 = static_cast<float>(attributes.beta1),
           .beta2 = static_cast<float>(attributes.beta2),
@@ -96,15 +97,6 @@ uint32_t rounding_bits(float grad, float weight, const Moment& exp_avg, const Mo
   }
 }
 
-template <class Moment>
-void store_moment(Moment& moment, float value, uint32_t random) {
-  if constexpr (std::is_same_v<Moment, BFloat16>) {
-    moment.bits = bf16_rounded_randomly(std::bit_cast<uint32_t>(value), random);
-  } else {
-    moment = value;
-  }
-}
-
 /// grad, weight, exp_avg, exp_avg_sq [n]; ranges do not overlap.
 template <class Moment>
 void adamw_range(const AdamwStep& step, const float* grad, float* weight, Moment* exp_avg,
@@ -123,13 +115,6 @@ void adamw_range(const AdamwStep& step, const float* grad, float* weight, Moment
   }
 }
 
-void round_range(const float* weight, BFloat16* param, int64_t begin, int64_t end) {
-#pragma omp simd
-  for (int64_t i = begin; i < end; ++i) {
-    store(param, i, weight[i]);
-  }
-}
-
 /// Moment: float or BFloat16.
 template <class Moment>
 CpuKernel adamw_kernel(const OpSpec& spec) {
@@ -140,17 +125,15 @@ CpuKernel adamw_kernel(const OpSpec& spec) {
     const float scale = *args.data<const float>(1);
     const AdamwStep step = adamw_step(attributes, scale, {args.data<const float>(2), num_scalars});
     float* const weight = args.data<float>(3);
-    // Blocks small enough that the new weights are still in the L1 cache when they are rounded.
-    constexpr int64_t kBlock = 2048;
     run_pieces(args.workers, count, kMinElemsPerPiece, [&](int, int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; i += kBlock) {
-        const int64_t stop = std::min(end, i + kBlock);
+      for (int64_t i = begin; i < end; i += kUpdateBlock) {
+        const int64_t stop = std::min(end, i + kUpdateBlock);
         if (scale != 0.0f) {
           adamw_range(step, args.data<const float>(0), weight, args.data<Moment>(4),
                       args.data<Moment>(5), i, stop);
         }
         if (attributes.has_param) {
-          round_range(weight, args.data<BFloat16>(6), i, stop);
+          round_to_param(weight, args.data<BFloat16>(6), i, stop);
         }
       }
     });
@@ -199,7 +182,7 @@ CpuKernel make_balance_update(const OpSpec& spec, int /*num_workers*/) {
       }
     }
     if (attributes.has_param) {
-      round_range(weight, args.data<BFloat16>(3), 0, count);
+      round_to_param(weight, args.data<BFloat16>(3), 0, count);
     }
   }};
 }

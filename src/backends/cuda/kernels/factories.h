@@ -76,6 +76,14 @@ CudaKernel make_cuda_squared_norm(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_sum(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_clip_scale(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_adamw(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_lion(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_sgd(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_muon_mean(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_take_matrix(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_put_matrix(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_normalize(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_weighted_sum(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_muon_update(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_balance_update(const OpSpec& spec, CudaContext& context);
 
 /// Of quantize and quantize_weight.

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "parallel/optimizer_options.h"
+#include "parallel/parameter_layout.h"
+#include "parallel/task_writer.h"
+#include "parallel/unit_buffers.h"
+
+namespace braid {
+
+/// Adds the updates of units of matrices (ParameterUnit::is_muon). Of each unit, every rank makes
+/// its elements of the mean of gradients (muon_mean), and shards are gathered. Each matrix is
+/// orthogonalised by one rank of those that share the unit, so that these share the work; all other
+/// ranks have zeros in its place, and the sum over ranks, which is exact, brings the results to
+/// where the weights are updated (muon_update). So it works with any kind of shards.
+///
+/// With X the matrix over its Frobenius norm, or its transpose, so that X X^T is small:
+///   A = X X^T;  X = 3.4445 X + (-4.7750 A + 2.0315 A A) X      repeated `num_steps` times
+/// Products are tasks of the op linear, in MuonOptions::dtype. If tensor ranks hold runs of X's
+/// columns, each multiplies its own, and A is summed over them. Source: Jordan et al., Muon: an
+/// optimizer for hidden layers, 2024.
+class MuonTasks {
+ public:
+  /// What an update reads and writes besides gradients.
+  struct State {
+    UnitBuffer weights;  ///< fp32
+    UnitBuffer exp_avg;
+    BufferId grad_scale;
+    BufferId scalars;
+  };
+
+  MuonTasks(TaskWriter& writer, const ParameterLayout& layout, UnitBuffers& units,
+            const OptimizerOptions& options);
+
+  void update(size_t unit, const State& state);
+
+ private:
+  /// A matrix as it is orthogonalised: x [rows, columns], of which ranks may share the columns.
+  struct Work {
+    int64_t rows = 0;
+    int64_t columns = 0;
+    bool transposed = false;
+
+    double flops() const;
+  };
+
+  static Work work_of(const LayerMatrix& matrix);
+  /// The ranks among which the matrices of a unit are divided.
+  std::string_view owners(size_t unit) const;
+  int64_t own_index(size_t unit);
+  void assign_owners();
+  /// This rank's elements of what is orthogonalised.
+  BufferId add_means(size_t unit, const State& state);
+  /// Orthogonalises a matrix of `means`, the whole unit, into its place in `directions`.
+  void orthogonalize(const LayerMatrix& matrix, BufferId means, BufferId directions);
+  void add_update(size_t unit, const UpdateRun& run, const State& state, UnitBuffer directions);
+  void add_op(OpSpec spec, std::span<const BufferRange> ranges, const Label& label);
+
+  TaskWriter& writer_;
+  const ParameterLayout& layout_;
+  UnitBuffers& units_;
+  OptimizerOptions options_;
+  std::vector<int64_t> owner_of_;  // by matrix: index in its group of owners
+};
+
+}  // namespace braid
