@@ -115,7 +115,7 @@ class Bench:
     def run_braid(self, case, shape, options):
         folder = self.work / "run"
         changes = {**self.changes(case, options.get("microbatch")), "train.fp8": options.get("fp8", "off"), "data.train": self.tokens(shape["vocabulary"]),
-                   "logging.run_folder": folder, "train.steps": shape["steps"] + SPARE_STEPS}
+                   "logging.run_folder": folder, "logging.format": "megatron", "train.steps": shape["steps"] + SPARE_STEPS}
         begin = time.monotonic()
         text = gpu_bench.run([self.braid, "train", gpu_bench.run_file(case), *gpu_bench.as_arguments(changes),
                               "--set", "checkpoint.folder=" + str(folder / "checkpoints")], TIME_LIMIT_S)

@@ -226,7 +226,7 @@ class Bench:
         steps = first_traced - 1 + (TRACED_STEPS if trace else 0)
         command = [self.program("braid"), "train", *case.words(**{
             "data.train": self.tokens(shape["vocabulary"]), "logging.run_folder": folder, "checkpoint.folder": folder / "checkpoints",
-            "train.steps": steps, "logging.trace_steps": list(range(first_traced, steps + 1))})]
+            "train.steps": steps, "logging.format": "megatron", "logging.trace_steps": list(range(first_traced, steps + 1))})]
         result = braid_figures(bounded_run.run_together(command, self.budget.limit(), [ENVIRONMENT], self.new_log(case, what))[0], shape)
         if trace:
             report = json.loads((folder / "report.json").read_text(encoding="utf-8"))

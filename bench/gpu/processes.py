@@ -78,7 +78,7 @@ class Runs:
         self.environment = {**os.environ, "XDG_CACHE_HOME": str(self.folder / "cache")}
 
     def command(self, name, processes, settings, options=()):
-        settings = {"logging.run_folder": name, "runtime.processes": processes, **settings}
+        settings = {"logging.run_folder": name, "logging.format": "megatron", "runtime.processes": processes, **settings}
         words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
         return [str(self.braid), "train", "run.toml", *words, *map(str, options)]
 

@@ -71,6 +71,17 @@ FolderLock::~FolderLock() {
   }
 }
 
+bool is_folder_locked(const std::string& folder) {
+  const int fd =
+      ::open((folder + "/.lock").c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) {
+    return false;
+  }
+  const bool is_locked = ::flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(fd);
+  return is_locked;
+}
+
 FolderLock::FolderLock(FolderLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
 
 }  // namespace braid

@@ -24,4 +24,7 @@ class FolderLock {
   int fd_ = -1;
 };
 
+/// Whether a process has the folder locked. False if that cannot be known.
+bool is_folder_locked(const std::string& folder);
+
 }  // namespace braid

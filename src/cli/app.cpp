@@ -18,6 +18,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/usage_error.h"
+#include "config/load.h"
 
 namespace braid {
 namespace {
@@ -86,6 +87,7 @@ void add_commands(CLI::App& app, const Console& console) {
   add_simulate_command(app, console);
   add_emulate_command(app, console);
   add_verify_command(app, console);
+  add_runs_command(app, console);
   add_report_command(app, console);
   add_tokenize_command(app, console);
   add_generate_command(app, console);
@@ -156,6 +158,11 @@ int run_cli(int argc, char** argv) {
     return run_command(app, console, argc, argv);
   } catch (const EndOfProgram& end) {
     return end.exit_code;
+  } catch (const ConfigMistakes& error) {
+    for (const std::string& mistake : error.mistakes()) {
+      print_error(mistake);
+    }
+    return kExitConfig;
   } catch (const ConfigError& error) {
     return report(error.what(), kExitConfig);
   } catch (const DeviceError& error) {

@@ -31,6 +31,7 @@ void add_plan_command(CLI::App& app, const Console& console);
 void add_simulate_command(CLI::App& app, const Console& console);
 void add_emulate_command(CLI::App& app, const Console& console);
 void add_verify_command(CLI::App& app, const Console& console);
+void add_runs_command(CLI::App& app, const Console& console);
 void add_report_command(CLI::App& app, const Console& console);
 void add_tokenize_command(CLI::App& app, const Console& console);
 void add_generate_command(CLI::App& app, const Console& console);

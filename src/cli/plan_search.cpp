@@ -20,6 +20,7 @@
 #include "runtime/progress_bar.h"
 #include "sim/analytic_model.h"
 #include "sim/measured_model.h"
+#include "state/resumed_model.h"
 #include "tune/describe_search.h"
 #include "tune/search_layouts.h"
 
@@ -181,7 +182,8 @@ void add_search_options(CLI::App& command, PlanSearchArguments& arguments) {
 
 void run_plan_search(const ConfigArguments& config_arguments, const PlanSearchArguments& arguments,
                      int64_t device_memory_bytes, const Console& console) {
-  RunConfig config = load_config(config_arguments.path, config_arguments.overrides);
+  RunConfig config =
+      with_resumed_model(load_config(config_arguments.path, config_arguments.overrides));
   check_without_layout(config);
   const auto model = search_model(arguments, sets_ranks(config_arguments), config);
   SearchBar bar(console);

@@ -10,6 +10,9 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
+#include "config/changes.h"
+#include "config/fields.h"
+#include "config/load.h"
 #include "plan/run_costs.h"
 #include "plan/run_prediction.h"
 #include "plan/simulated_run.h"
@@ -59,6 +62,31 @@ RunReport with_prediction(const RunReport& run, const Prediction& prediction) {
   return {.title = run.title, .json = script_json(json)};
 }
 
+/// Keys that decide what a run learns from, and how much of it in a step.
+bool decides_work(const Field& field) {
+  const std::string name = full_name(field);
+  return name.starts_with("model.") || name.starts_with("data.") || name == "train.global_batch" ||
+         name == "train.sequence";
+}
+
+/// A warning with the keys by which the losses and speeds of two runs are not those of one task;
+/// empty if there are none, or if a report has no configuration that this braid reads.
+std::string describe_other_work(const RunReport& a, const RunReport& b) {
+  const auto config_of = [](const RunReport& run) {
+    const nlohmann::json report = parse_json(run.json, "the report of the run");
+    return parse_config(report.at("data").at("config").get<std::string>(), "the report");
+  };
+  std::string keys;
+  try {
+    for (const KeyChange& change : changed_keys(config_of(a), config_of(b))) {
+      keys += decides_work(*change.field) ? fmt::format("\n         {}", to_text(change)) : "";
+    }
+  } catch (const ConfigError&) {  // of another version
+  } catch (const nlohmann::json::exception&) {
+  }
+  return keys.empty() ? "" : "warning  these runs do not do the same work:" + keys + "\n";
+}
+
 /// Simulates the step that the run trained, prints the difference from the measurement, stores the
 /// figures in the run's report.json, and puts both timelines on one page.
 std::vector<RunReport> compare_with_prediction(const ReportArguments& arguments,
@@ -86,7 +114,7 @@ std::vector<RunReport> runs_of(const ReportArguments& arguments, const Console& 
   std::vector<RunReport> runs = {load_run(arguments.run, console)};
   if (!arguments.compare.empty()) {
     runs.push_back(load_run(arguments.compare, console));
-    console.print(describe_comparison(runs[0], runs[1]));
+    console.print(describe_other_work(runs[0], runs[1]) + describe_comparison(runs[0], runs[1]));
   }
   return runs;
 }

@@ -3,7 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "base/errors.h"
 #include "base/text.h"
 
 namespace braid {
@@ -24,13 +26,21 @@ void StatusLine::update(double done, std::string_view text) {
   }
   const double now = seconds();
   next_s_ = now + kRedrawSeconds;
+  visible_ = true;
   const double left = now * (1 - done) / std::max(done, kLeastDone);
   console_.print_or_redraw(
       fmt::format("\r{:3.0f}%  {}, {} left\x1b[K", 100 * done, text, format_duration(left)));
 }
 
-void StatusLine::erase() const {
-  if (console_.is_terminal()) {
+StatusLine::~StatusLine() {
+  try {
+    erase();
+  } catch (const DataError&) {  // the terminal is lost, and with it the line
+  }
+}
+
+void StatusLine::erase() {
+  if (std::exchange(visible_, false)) {
     console_.print_or_redraw("\r\x1b[K");
   }
 }

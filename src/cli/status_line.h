@@ -13,12 +13,16 @@ namespace braid {
 class StatusLine {
  public:
   explicit StatusLine(const Console& console) : console_(console) {}
+  /// Erases the line, also for an exception, whose message then has a line of its own.
+  ~StatusLine();
+  StatusLine(const StatusLine&) = delete;
+  StatusLine& operator=(const StatusLine&) = delete;
 
   /// Whether `update` would draw now: ask before making a text for it.
   bool is_due() const;
   /// `done`: the finished part, 0 to 1.
   void update(double done, std::string_view text);
-  void erase() const;
+  void erase();
 
   double seconds() const;
   /// `count` per second so far.
@@ -30,6 +34,7 @@ class StatusLine {
   const Console& console_;
   Clock::time_point begin_ = Clock::now();
   double next_s_ = 0;
+  bool visible_ = false;
 };
 
 }  // namespace braid

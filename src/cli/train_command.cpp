@@ -24,6 +24,7 @@
 #include "config/load.h"
 #include "launch/launch.h"
 #include "launch/local_launch.h"
+#include "state/resumed_model.h"
 #include "train/trainer.h"
 
 namespace braid {
@@ -237,9 +238,10 @@ void add_train_command(CLI::App& app, const Console& console) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command->footer(
-      "Prints the resolved configuration, the memory plan and one line per logging.interval; "
-      "writes metrics.jsonl,\nTensorBoard events, checkpoints, trace.json (for ui.perfetto.dev), "
-      "report.html and its data, report.json, into\nlogging.run_folder.\nSIGTERM, SIGHUP or Ctrl-C "
+      "Prints what it trains and one line per logging.interval; writes the resolved configuration, "
+      "plan.txt,\nmetrics.jsonl, TensorBoard events, checkpoints, trace.json (for "
+      "ui.perfetto.dev), "
+      "report.html and its data,\nreport.json, into logging.run_folder.\nSIGTERM, SIGHUP or Ctrl-C "
       "saves a checkpoint and ends the run; the same command resumes it, bit for bit.\n\nUnder "
       "torchrun, mpirun or srun it is one rank of the run. Ranks on several hosts need a secret: "
       "set\nBRAID_SECRET_FILE on all hosts to a file that only you can read (or BRAID_SECRET to "
@@ -258,7 +260,8 @@ void add_train_command(CLI::App& app, const Console& console) {
     }
     options.allowed_changes = arguments->allowed_changes;
     options.run_file = std::filesystem::absolute(arguments->config.path).string();
-    const RunConfig config = load_config(arguments->config.path, arguments->config.overrides);
+    const RunConfig config =
+        with_resumed_model(load_config(arguments->config.path, arguments->config.overrides));
     if (const std::optional<Launch> launch = find_launch()) {
       return train_one_process(*launch, config, options);
     }

@@ -65,6 +65,18 @@ CausalModelOptions forward_options(const ForwardArguments& arguments, RunConfig 
           .free_bytes = memory.gpu ? memory.gpu->free_bytes : memory.host_bytes};
 }
 
+int64_t context_tokens(const TrainedModel& trained, const ForwardArguments& arguments) {
+  const int64_t tokens =
+      arguments.context == 0 ? trained.config().train.sequence : arguments.context;
+  const int64_t positions = trained.model().max_positions;
+  if (positions > 0 && tokens > positions) {
+    throw_config_error(
+        "--context {}: the model has {} learned positions; give --context {} or less", tokens,
+        positions, positions);
+  }
+  return tokens;
+}
+
 }  // namespace
 
 TrainedModel::TrainedModel(const std::string& path, const std::string& tokenizer) {
@@ -106,17 +118,17 @@ void TrainedModel::open_hugging_face() {
 std::unique_ptr<CausalModel> load_causal_model(const TrainedModel& trained,
                                                const ForwardArguments& arguments,
                                                bool computes_loss) {
-  const ModelSpec& model = trained.model();
-  const int64_t tokens =
-      arguments.context == 0 ? trained.config().train.sequence : arguments.context;
-  if (model.max_positions > 0 && tokens > model.max_positions) {
-    throw_config_error(
-        "--context {}: the model has {} learned positions; give --context {} or less", tokens,
-        model.max_positions, model.max_positions);
-  }
+  const int64_t tokens = context_tokens(trained, arguments);
   CausalModelOptions options = forward_options(arguments, trained.config());
   options.computes_loss = computes_loss;
-  return std::make_unique<CausalModel>(model, trained.weights(), tokens, options);
+  return std::make_unique<CausalModel>(trained.model(), trained.weights(), tokens, options);
+}
+
+std::unique_ptr<Decoder> load_decoder(const TrainedModel& trained,
+                                      const ForwardArguments& arguments, int64_t num_sequences) {
+  const int64_t tokens = context_tokens(trained, arguments);
+  return std::make_unique<Decoder>(trained.model(), trained.weights(), tokens, num_sequences,
+                                   forward_options(arguments, trained.config()));
 }
 
 }  // namespace braid

@@ -7,6 +7,7 @@
 #include "config/run_config.h"
 #include "data/tokenizer.h"
 #include "generate/causal_model.h"
+#include "generate/decoder.h"
 #include "hugging_face/tensor_folder.h"
 #include "model/model_spec.h"
 #include "parallel/parameter_layout.h"
@@ -62,5 +63,8 @@ struct ForwardArguments {
 std::unique_ptr<CausalModel> load_causal_model(const TrainedModel& trained,
                                                const ForwardArguments& arguments,
                                                bool computes_loss = false);
+/// The same for continuing `num_sequences` texts at once.
+std::unique_ptr<Decoder> load_decoder(const TrainedModel& trained,
+                                      const ForwardArguments& arguments, int64_t num_sequences);
 
 }  // namespace braid

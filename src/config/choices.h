@@ -41,6 +41,9 @@ enum class ProcessChoice : uint8_t { kAuto, kOne, kPerRank };
 /// runtime.detect_nan.
 enum class NanCheck : uint8_t { kOff, kLoss, kTensors };
 
+/// logging.format.
+enum class LogFormat : uint8_t { kShort, kMegatron };
+
 /// A switch that may be left to braid.
 enum class Switch : uint8_t { kAuto, kOn, kOff };
 
@@ -78,6 +81,10 @@ using Choices = std::array<std::pair<std::string_view, T>, N>;
 template <>
 inline constexpr auto kChoices<DType> =
     Choices<DType, 2>{{{"float32", DType::kF32}, {"bfloat16", DType::kBF16}}};
+
+template <>
+inline constexpr auto kChoices<LogFormat> =
+    Choices<LogFormat, 2>{{{"short", LogFormat::kShort}, {"megatron", LogFormat::kMegatron}}};
 
 template <>
 inline constexpr auto kChoices<OverlapMode> = Choices<OverlapMode, 3>{

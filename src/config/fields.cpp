@@ -273,6 +273,8 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(logging, interval), kSteps, "Steps between log lines; the first step always has one."},
     Field{BRAID_KEY(logging, tensorboard), kAny, "Whether TensorBoard events are written next to metrics.jsonl."},
     Field{BRAID_KEY(logging, trace_steps), kSteps, "Steps, counted from 1, whose timeline goes to trace.json and report.html. Steps that the run does not reach are ignored."},
+    Field{BRAID_KEY(logging, format), one_of(kChoiceNames<LogFormat>), "What a run prints: short = three lines at the start, and lines of at most 80 columns; megatron = the configuration and the plan at the start, and Megatron-LM's log lines."},
+    Field{BRAID_KEY(logging, prometheus), kAny, "File for the newest figures in Prometheus's text format, replaced at every log line; empty = none."},
     Field{BRAID_KEY(logging, progress), one_of(kChoiceNames<Switch>), "Progress bar; auto = on if the output is a terminal."},
 
     Field{BRAID_KEY(runtime, device), one_of(kChoiceNames<DeviceChoice>), "Device that runs the step. auto = GPUs if they can run it (train.dtype = \"bfloat16\", and parallel.ranks at most the number of GPUs), else the CPU."},

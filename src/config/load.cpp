@@ -1,10 +1,11 @@
 #include "config/load.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <sstream>
+#include <utility>
 
 #include "base/errors.h"
 #include "base/file.h"
@@ -145,8 +146,7 @@ int64_t line_of(const toml::node& node) {
   return static_cast<int64_t>(node.source().begin.line);
 }
 
-/// All assignments of a document in the order of its lines, so that the first mistake is the one
-/// reported.
+/// All assignments of a document in the order of its lines, which is that of its mistakes.
 std::vector<Assignment> assignments_of(const toml::table& document) {
   std::vector<Assignment> result;
   for (const auto& [name, node] : document) {
@@ -198,13 +198,29 @@ void apply(const Assignment& assignment, std::string_view source, RunConfig& con
   store(where, *field, *value, config);
 }
 
+void apply_all(const std::vector<Assignment>& assignments, std::string_view source,
+               RunConfig& config) {
+  std::vector<std::string> mistakes;
+  for (const Assignment& assignment : assignments) {
+    try {
+      apply(assignment, source, config);
+    } catch (const ConfigError& error) {
+      mistakes.emplace_back(error.what());
+    }
+  }
+  if (mistakes.size() == 1) {
+    throw ConfigError(mistakes.front());
+  }
+  if (!mistakes.empty()) {
+    throw ConfigMistakes(std::move(mistakes));
+  }
+}
+
 void apply_document(std::string_view text, std::string_view source, RunConfig& config) {
   check_toml_dots(text, source);
   try {
     const toml::table document = toml::parse(text, source);
-    for (const Assignment& assignment : assignments_of(document)) {
-      apply(assignment, source, config);
-    }
+    apply_all(assignments_of(document), source, config);
   } catch (const toml::parse_error& error) {
     throw_syntax_error(text, source, error);
   }
@@ -300,6 +316,9 @@ std::string read_config_file(const std::string& path) {
 }
 
 }  // namespace
+
+ConfigMistakes::ConfigMistakes(std::vector<std::string> mistakes)
+    : ConfigError(fmt::format("{}", fmt::join(mistakes, "; "))), mistakes_(std::move(mistakes)) {}
 
 RunConfig parse_config(std::string_view text, std::string_view source_name,
                        std::span<const std::string> overrides) {

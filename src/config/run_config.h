@@ -257,6 +257,8 @@ struct LoggingConfig {
   bool tensorboard = true;
   std::vector<int64_t> trace_steps = {2, 3};
   std::string progress = "auto";
+  std::string format = "short";
+  std::string prometheus;
 
   friend bool operator==(const LoggingConfig&, const LoggingConfig&) = default;
 };

@@ -383,6 +383,11 @@ void check_fp8(const TrainConfig& train) {
 void check_folders(const RunConfig& config) {
   require(!config.logging.run_folder.empty(),
           "logging.run_folder = \"\": must name a folder, such as \"runs/first\"");
+  // Other keys have such a value.
+  require(config.logging.run_folder != "none",
+          "logging.run_folder = \"none\": a run needs a folder; set checkpoint.interval = 0 and "
+          "checkpoint.at_end = false for a run without checkpoints, or logging.run_folder = "
+          "\"./none\" for a folder of that name");
   require(!config.checkpoint.resume.empty(),
           "checkpoint.resume = \"\": must be \"auto\", \"none\" or the path of a checkpoint");
 }

@@ -19,11 +19,25 @@ BlockBuilder::BlockBuilder(StageGraph& graph, const ModelSpec& spec, const Forwa
 }
 
 TokenPositions BlockBuilder::positions() const {
+  if (options_.cache) {
+    return {.second_begin = options_.cache->capacity - 1};
+  }
   return context().is_split() ? context().positions(sequence()) : TokenPositions{};
 }
 
+std::optional<CacheOperands> BlockBuilder::cache() {
+  if (!options_.cache) {
+    return std::nullopt;
+  }
+  return CacheOperands{.begins = row_input(kCacheBegins, options_.microbatch),
+                       .counts = row_input(kCacheCounts, options_.microbatch),
+                       .sequences = options_.microbatch,
+                       .capacity = options_.cache->capacity};
+}
+
 std::optional<ValueId> BlockBuilder::document_starts() {
-  return documents().documents ? std::optional(row_input(kDocumentStarts, rows())) : std::nullopt;
+  return documents().documents || options_.cache ? std::optional(row_input(kDocumentStarts, rows()))
+                                                 : std::nullopt;
 }
 
 std::optional<ValueId> BlockBuilder::attention_starts() {

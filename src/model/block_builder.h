@@ -39,10 +39,16 @@ class BlockBuilder {
   /// Tokens of a sequence on this rank.
   int64_t local_sequence() const { return options_.sequence / options_.context.size; }
   int64_t rows() const { return options_.microbatch * local_sequence(); }
+  /// Rows whose positions ops count together, and their positions. With a cache each row alone is
+  /// at the last one, from which its start is subtracted.
+  int64_t positioned_rows() const { return options_.cache ? 1 : local_sequence(); }
   TokenPositions positions() const;
   const AttentionDocuments& documents() const { return options_.documents; }
-  /// The starts of documents of this rank's rows, and of the rows that attention works on after
-  /// context ranks have exchanged heads; nothing if sequences are one document.
+  /// Nothing: the rows are whole sequences.
+  std::optional<CacheOperands> cache();
+  /// The starts of documents of this rank's rows (with a cache: what gives their positions), and of
+  /// the rows that attention works on after context ranks have exchanged heads; nothing if
+  /// sequences are one document.
   std::optional<ValueId> document_starts();
   std::optional<ValueId> attention_starts();
   /// An input of integers of that name.

@@ -76,12 +76,13 @@ class StageBuilder {
 
   ValueId embed() {
     builder_.set_scope(-1, "embedding");
-    EmbeddingAttributes attributes{.sequence = block_builder_.local_sequence()};
+    EmbeddingAttributes attributes{.sequence = block_builder_.positioned_rows()};
     std::optional<ValueId> positions;
     std::optional<ValueId> starts;
     if (spec_.style.positions == PositionKind::kLearned) {
-      if (options_.sequence > spec_.max_positions) {
-        throw_config_error("train.sequence = {}: model.max_positions is {}", options_.sequence,
+      const int64_t tokens = options_.cache ? options_.cache->capacity : options_.sequence;
+      if (tokens > spec_.max_positions) {
+        throw_config_error("train.sequence = {}: model.max_positions is {}", tokens,
                            spec_.max_positions);
       }
       positions = block_builder_.scoped_param("positions");

@@ -13,6 +13,7 @@
 #include "ops/documents.h"
 #include "ops/graph.h"
 #include "ops/router.h"
+#include "ops/token_cache.h"
 
 namespace braid {
 
@@ -51,8 +52,9 @@ struct ForwardOptions {
   bool mtp = false;              ///< with kLoss: also the losses of multi-token prediction
   RouterLosses router_losses;    ///< a stage with experts then needs the input "loss_scale", too
   AttentionDocuments documents;  ///< of each sequence; none: a sequence is one document
-  bool watch_experts = false;    ///< counts the rows of each expert (ops/expert_rows.h)
-  bool watch_room = false;       ///< counts the rows that come to a rank (RoomTally)
+  std::optional<TokenCache> cache = {};  ///< the rows continue sequences of earlier runs
+  bool watch_experts = false;            ///< counts the rows of each expert (ops/expert_rows.h)
+  bool watch_room = false;               ///< counts the rows that come to a rank (RoomTally)
   RoutingUse routing = RoutingUse::kScores;
   std::optional<StageSlice> stage;  ///< nothing: the whole model
 };
@@ -79,6 +81,12 @@ struct ForwardOptions {
 /// experts are complete for the tokens of all ranks of this group.
 ///
 /// With `documents`, blocks that mix tokens, and learned positions, need the inputs above.
+///
+/// With `cache`, the B * T rows are the next ones of B sequences whose earlier tokens are in
+/// caches, of kind kCache. Inputs are then "cache_begins" and "cache_counts" i32 [B]
+/// (ops/token_cache.h), and "document_starts" i32 [N], which gives positions: row n is at position
+/// C - 1 - document_starts[n] of its sequence, C the capacity. Only for whole sequences of one
+/// document on one rank.
 ///
 /// With `mtp`, the stage with the head has the layers of multi-token prediction and their values
 /// (`mtp_value`); like tokens and labels, they are of this rank's rows.

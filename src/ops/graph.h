@@ -22,6 +22,7 @@ enum class ValueKind : uint8_t {
   kQuantizedParam,  ///< an FP8 copy of a weight, or its scales; a node of StageGraph::weights makes
                     ///< it
   kTally,           ///< numbers to which tasks of a step add, read by the host
+  kCache,           ///< what later runs need of earlier ones (token_cache.h), written by tasks
   kMainGrad,        ///< fp32 gradient accumulator of a weight
   kActivation,      ///< everything else: forward values and gradients with respect to them
 };

@@ -24,28 +24,10 @@ void check_sizes(const OperandChecker& operands, const Mamba2Attributes& a) {
   operands.require(a.epsilon > 0, "epsilon must be positive");
 }
 
-/// Checks zxbcdt, which is returned, and the weights.
-const OperandSpec& check_inputs(OperandChecker& operands, const Mamba2Attributes& a) {
-  const OperandSpec& rows = operands.next_floating("zxbcdt", Access::kRead, 2);
-  check_sizes(operands, a);
-  operands.require(rows.shape[1] == a.row_elems(), "a row must hold z, x, B, C and dt");
-  operands.require(a.sequence > 0 && rows.shape[0] % a.sequence == 0,
-                   "rows must be a multiple of sequence");
-  const OperandSpec& taps = operands.next_floating("conv_weight", Access::kRead, 2);
-  operands.require(taps.shape[1] > 0 && taps.dtype == rows.dtype && taps.shape[0] == a.convolved(),
-                   "conv_weight must have the dtype of zxbcdt and a row for each of x, B and C");
-  operands.expect("conv_bias", Access::kRead, rows.dtype, {a.convolved()});
-  operands.expect("dt_bias", Access::kRead, rows.dtype, {a.heads});
-  operands.expect("a_log", Access::kRead, rows.dtype, {a.heads});
-  operands.expect("skip", Access::kRead, rows.dtype, {a.heads});
-  operands.expect("norm_weight", Access::kRead, rows.dtype, {a.inner()});
-  return rows;
-}
-
 void check_mamba2(const OpSpec& spec) {
   const auto a = attributes_of<Mamba2Attributes>(spec);
   OperandChecker operands(spec);
-  const OperandSpec& rows = check_inputs(operands, a);
+  const OperandSpec& rows = check_mamba2_inputs(operands, a);
   operands.expect("y", Access::kWrite, rows.dtype, {rows.shape[0], a.inner()});
   operands.expect("rstd", Access::kWrite, accumulator_dtype(rows.dtype),
                   {rows.shape[0], a.norm_groups});
@@ -57,7 +39,7 @@ void check_mamba2_backward(const OpSpec& spec) {
   const auto [a, accumulate] = attributes_of<Mamba2BackwardAttributes>(spec);
   const Access access = accumulate_access(accumulate);
   OperandChecker operands(spec);
-  const OperandSpec& rows = check_inputs(operands, a);
+  const OperandSpec& rows = check_mamba2_inputs(operands, a);
   const DType accumulator = accumulator_dtype(rows.dtype);
   operands.expect("y", Access::kRead, rows.dtype, {rows.shape[0], a.inner()});
   operands.expect("rstd", Access::kRead, accumulator, {rows.shape[0], a.norm_groups});
@@ -151,6 +133,23 @@ bool is_by_row_in_backward(const OpSpec& spec, size_t operand) {
 }
 
 }  // namespace
+
+const OperandSpec& check_mamba2_inputs(OperandChecker& operands, const Mamba2Attributes& a) {
+  const OperandSpec& rows = operands.next_floating("zxbcdt", Access::kRead, 2);
+  check_sizes(operands, a);
+  operands.require(rows.shape[1] == a.row_elems(), "a row must hold z, x, B, C and dt");
+  operands.require(a.sequence > 0 && rows.shape[0] % a.sequence == 0,
+                   "rows must be a multiple of sequence");
+  const OperandSpec& taps = operands.next_floating("conv_weight", Access::kRead, 2);
+  operands.require(taps.shape[1] > 0 && taps.dtype == rows.dtype && taps.shape[0] == a.convolved(),
+                   "conv_weight must have the dtype of zxbcdt and a row for each of x, B and C");
+  operands.expect("conv_bias", Access::kRead, rows.dtype, {a.convolved()});
+  operands.expect("dt_bias", Access::kRead, rows.dtype, {a.heads});
+  operands.expect("a_log", Access::kRead, rows.dtype, {a.heads});
+  operands.expect("skip", Access::kRead, rows.dtype, {a.heads});
+  operands.expect("norm_weight", Access::kRead, rows.dtype, {a.inner()});
+  return rows;
+}
 
 const OpDefinition kMamba2Op{
     .name = "mamba2",

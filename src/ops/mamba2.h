@@ -4,6 +4,7 @@
 
 #include "ops/graph.h"
 #include "ops/op.h"
+#include "ops/operand_checker.h"
 
 namespace braid {
 
@@ -68,6 +69,9 @@ struct Mamba2BackwardAttributes {
 
 extern const OpDefinition kMamba2Op;
 extern const OpDefinition kMamba2BackwardOp;
+
+/// Checks the first operands of a spec: zxbcdt, which is returned, and the weights.
+const OperandSpec& check_mamba2_inputs(OperandChecker& operands, const Mamba2Attributes& a);
 
 struct Mamba2Operands {
   ValueId zxbcdt;

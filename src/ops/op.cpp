@@ -11,6 +11,8 @@
 #include "ops/attention.h"
 #include "ops/attention_step.h"
 #include "ops/blocks.h"
+#include "ops/cached_attention.h"
+#include "ops/cached_mamba2.h"
 #include "ops/collectives.h"
 #include "ops/columns.h"
 #include "ops/context_attention.h"
@@ -80,8 +82,10 @@ constexpr std::array kOps = {
     &kAttentionStepOp,
     &kAttentionStepBackwardOp,
     &kAttentionFinishOp,
+    &kCachedAttentionOp,
     &kMamba2Op,
     &kMamba2BackwardOp,
+    &kCachedMamba2Op,
     &kPackKvOp,
     &kAssembleQkvOp,
     &kZigzagOrderOp,

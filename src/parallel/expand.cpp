@@ -198,7 +198,8 @@ BufferRange StageExpander::range_of(ValueId id, int32_t microbatch) {
       return {bindings_.units->weights(slot.unit), slot.begin, slot.end};
     }
     case ValueKind::kInput:
-    case ValueKind::kOutput: {
+    case ValueKind::kOutput:
+    case ValueKind::kCache: {
       const auto found = bindings_.io.find(value.name);
       check(found != bindings_.io.end(), "no buffer for {}", value.name);
       const int64_t begin = found->second.begin + microbatch * found->second.stride_elems;

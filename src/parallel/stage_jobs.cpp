@@ -113,7 +113,8 @@ std::map<std::string, Value> StageJobs::io_values() const {
   std::map<std::string, Value> values;
   for (const VirtualStage& stage : stages_) {
     for (const Value& value : stage.graph.values) {
-      if (value.kind == ValueKind::kInput || value.kind == ValueKind::kOutput) {
+      if (value.kind == ValueKind::kInput || value.kind == ValueKind::kOutput ||
+          value.kind == ValueKind::kCache) {
         values.emplace(value.name, value);
       }
     }

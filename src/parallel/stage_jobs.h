@@ -41,7 +41,7 @@ class StageJobs {
             UnitBuffers& units, const Mesh& mesh, int rank, const ParallelOptions& parallel,
             const Options& options);
 
-  /// Values of kind input and output of all stages of this rank, by name.
+  /// Values of kind input, output and cache of all stages of this rank, by name.
   std::map<std::string, Value> io_values() const;
   /// Must be called for each of these values before the first job.
   void bind(const std::string& value, const IoBinding& binding) { bindings_.io[value] = binding; }

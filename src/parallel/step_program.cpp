@@ -238,14 +238,17 @@ Program build_eval_program(const ModelSpec& model, const ParameterLayout& layout
                               .sequence = options.sequence,
                               .dtype = options.dtype,
                               .end = options.end,
-                              .documents = options.documents},
+                              .documents = options.documents,
+                              .cache = options.cache},
                   .backward = false,
                   .fp8 = options.fp8,
                   .prefix = options.prefix + "."});
   for (const auto& [name, value] : jobs.io_values()) {
-    jobs.bind(name, {add_io(start.builder, fmt::format("{}.{}", options.prefix, name), value.dtype,
-                            value.shape),
-                     0});
+    const bool is_cache = value.kind == ValueKind::kCache;
+    jobs.bind(name,
+              {add_io(start.builder, is_cache ? name : fmt::format("{}.{}", options.prefix, name),
+                      value.dtype, value.shape),
+               0});
   }
   for (int v = 0; v < options.parallel.virtual_stages; ++v) {
     jobs.add({JobKind::kForward, 0, v});

@@ -67,9 +67,12 @@ struct EvalProgramOptions {
   std::optional<Fp8Recipe> fp8 = {};  ///< that of the training step
   ForwardEnd end = ForwardEnd::kLoss;
   AttentionDocuments documents = {};  ///< those of the training step
+  /// With kLogits: as in ForwardOptions. Caches are persistent buffers without the prefix, so that
+  /// programs of one rank share them.
+  std::optional<TokenCache> cache = {};
   std::string prefix = "eval";  ///< the host's buffers are "<prefix>.tokens", "<prefix>.labels",
                                 ///< "<prefix>.loss_scale" and "<prefix>.loss" f32 [1], or
-                                ///< "<prefix>.logits"
+                                ///< "<prefix>.logits", and the inputs of a cache
   ParallelOptions parallel;
 };
 

@@ -22,12 +22,12 @@ Json parse_file(const std::string& path) {
 }
 
 void check_format(const std::string& path, const Json& json) {
-  const Json format = json.is_object() ? json.value("format", Json()) : Json();
-  if (!format.is_number_integer()) {
+  const Json found = json.is_object() ? json.value("format", Json()) : Json();
+  if (!found.is_number_integer()) {
     throw_data_error("'{}' is not the report of a run: it has no number \"format\"", path);
   }
-  if (format != kReportFormat) {
-    throw_data_error("'{}' has format {}, but this braid reads format {}", path, format.dump(),
+  if (found != kReportFormat) {
+    throw_data_error("'{}' has format {}, but this braid reads format {}", path, found.dump(),
                      kReportFormat);
   }
   for (const char* part : {"data", "timeline"}) {

@@ -5,6 +5,7 @@
 #include "config/load.h"
 #include "config/validate.h"
 #include "data/tokenizer.h"
+#include "state/resumed_model.h"
 
 namespace braid {
 
@@ -22,7 +23,7 @@ PlannedConfig plan_config(RunConfig config) {
 }
 
 PlannedConfig load_planned_config(const std::string& path, std::span<const std::string> overrides) {
-  return plan_config(load_config(path, overrides));
+  return plan_config(with_resumed_model(load_config(path, overrides)));
 }
 
 }  // namespace braid

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -45,6 +46,17 @@ class EventWriter {
   void add_step(const Timeline& timeline, int64_t offset_ns) {
     for (const RankTimeline& rank : timeline.ranks) {
       add_rank(rank, offset_ns);
+    }
+    add_arrows(offset_ns);
+  }
+
+  void add_counter(const TraceCounter& counter, int64_t offset_ns) {
+    for (size_t i = 0; i < counter.time_ns.size(); ++i) {
+      separate();
+      fmt::format_to(std::back_inserter(events_),
+                     R"({{"ph":"C","name":{},"pid":{},"ts":{},"args":{{"value":{}}}}})",
+                     json_string(counter.name), counter.rank + 1,
+                     microseconds(offset_ns + counter.time_ns[i]), counter.values[i]);
     }
   }
 
@@ -103,6 +115,7 @@ class EventWriter {
       const std::string own_kernels = index < kernels.size() ? kernels[index] : "";
       add_task(task, names[task.name], own_kernels, {rank.rank + 1, threads[task.stream]},
                rank.step, offset_ns);
+      note_message(rank, task, {rank.rank + 1, threads[task.stream]});
     }
     add_work_of_no_task(rank, offset_ns);
   }
@@ -145,14 +158,61 @@ class EventWriter {
     size_t thread = 0;
   };
 
+  /// One end of a message.
+  struct MessageEnd {
+    Row row;
+    int64_t time_ns = 0;
+  };
+  struct Message {
+    std::optional<MessageEnd> sent;
+    std::optional<MessageEnd> received;
+  };
+
+  void note_message(const RankTimeline& rank, const TimelineTask& task, const Row& row) {
+    if (task.sequence >= rank.sequences.size() || !rank.sequences[task.sequence].messages) {
+      return;
+    }
+    const TimelineSequence& sequence = rank.sequences[task.sequence];
+    Message& message = messages_[{sequence.name, task.call}];
+    if (rank.rank == sequence.ranks.front()) {
+      message.sent = {row, task.start_ns};
+    } else {
+      message.received = {row, task.end_ns};
+    }
+  }
+
+  /// Of the messages of a step.
+  void add_arrows(int64_t offset_ns) {
+    for (const auto& [key, message] : messages_) {
+      if (message.sent && message.received) {
+        add_arrow_end("s", *message.sent, offset_ns);
+        add_arrow_end("f", *message.received, offset_ns);
+        ++num_arrows_;
+      }
+    }
+    messages_.clear();
+  }
+
+  /// An end binds to the task around it.
+  void add_arrow_end(std::string_view kind, const MessageEnd& end, int64_t offset_ns) {
+    separate();
+    fmt::format_to(
+        std::back_inserter(events_),
+        R"({{"ph":"{}","bp":"e","name":"message","cat":"message","id":{},"pid":{},"tid":{},"ts":{}}})",
+        kind, num_arrows_, end.row.process, end.row.thread, microseconds(offset_ns + end.time_ns));
+  }
+
+  void separate() { events_ += events_.empty() ? "" : ",\n"; }
+
   /// Up to the "{" of the arguments.
   void begin_event(const std::string& name, std::string_view category, const Row& row,
                    int64_t start_ns, int64_t duration_ns) {
+    separate();
     fmt::format_to(std::back_inserter(events_),
-                   "{}{{\"ph\":\"X\",\"name\":{},\"cat\":\"{}\",\"pid\":{},\"tid\":{},\"ts\":{},"
+                   "{{\"ph\":\"X\",\"name\":{},\"cat\":\"{}\",\"pid\":{},\"tid\":{},\"ts\":{},"
                    "\"dur\":{},\"args\":{{",
-                   events_.empty() ? "" : ",\n", name, category, row.process, row.thread,
-                   microseconds(start_ns), microseconds(duration_ns));
+                   name, category, row.process, row.thread, microseconds(start_ns),
+                   microseconds(duration_ns));
   }
 
   void add_task(const TimelineTask& task, const std::string& name, const std::string& kernels,
@@ -184,23 +244,32 @@ class EventWriter {
   }
 
   Rows rows_;
+  std::map<std::pair<std::string, uint32_t>, Message> messages_;  // of one step
+  int64_t num_arrows_ = 0;
   std::string events_;
 };
 
 }  // namespace
 
-std::string chrome_trace_json(std::span<const Timeline> steps) {
+std::string chrome_trace_json(std::span<const Timeline> steps,
+                              std::span<const TraceCounter> counters) {
   EventWriter writer;
   int64_t offset_ns = 0;
-  for (const Timeline& step : steps) {
-    writer.add_step(step, offset_ns);
-    offset_ns += step_time_ns(step);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    writer.add_step(steps[i], offset_ns);
+    for (const TraceCounter& counter : counters) {
+      if (counter.step == i) {
+        writer.add_counter(counter, offset_ns);
+      }
+    }
+    offset_ns += step_time_ns(steps[i]);
   }
   return writer.finish();
 }
 
-void write_chrome_trace(const std::string& path, std::span<const Timeline> steps) {
-  write_file_atomically(path, chrome_trace_json(steps));
+void write_chrome_trace(const std::string& path, std::span<const Timeline> steps,
+                        std::span<const TraceCounter> counters) {
+  write_file_atomically(path, chrome_trace_json(steps, counters));
 }
 
 }  // namespace braid

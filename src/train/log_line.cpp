@@ -1,6 +1,6 @@
 #include "train/log_line.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "base/errors.h"
+#include "base/text.h"
 
 namespace braid {
 namespace {
@@ -42,19 +43,25 @@ void LogInterval::add(const StepRecord& record) {
     std::ranges::transform(mtp_loss_sums_, record.mtp_losses, mtp_loss_sums_.begin(), std::plus());
   }
   ms_sum_ += record.step_ms;
+  tokens_sum_ += record.tokens_per_s * record.step_ms / 1e3;
   tflops_sum_ += record.tflops_per_s_per_rank * record.step_ms / 1e3;
 }
 
-std::string LogInterval::take_line(int64_t time_ns, const RunSize& run) {
+std::string LogInterval::take_line(int64_t time_ns, const RunSize& run, LogFormat format) {
   check(!empty(), "a log line of no step");
+  std::string line = format == LogFormat::kMegatron ? megatron_line(time_ns, run) : short_line(run);
+  *this = LogInterval(last_.skipped_steps, last_.nan_steps);
+  return line;
+}
+
+std::string LogInterval::megatron_line(int64_t time_ns, const RunSize& run) const {
   const double tflops_per_s = ms_sum_ > 0 ? tflops_sum_ / (ms_sum_ / 1e3) : 0;
   std::string line = fmt::format(
       " [{}] iteration {:8d}/{:8d} | consumed samples: {:12d} |"
       " elapsed time per iteration (ms): {:.1f} | throughput per GPU (TFLOP/s/GPU): {:.1f} |"
       " learning rate: {:.6E} | global batch size: {:5d} |",
-      format_time(time_ns), last_.step, run.num_steps, last_.consumed_samples,
-      ms_sum_ / static_cast<double>(num_steps_), tflops_per_s, last_.learning_rate,
-      run.global_batch);
+      format_time(time_ns), last_.step, run.num_steps, last_.consumed_samples, mean_ms(),
+      tflops_per_s, last_.learning_rate, run.global_batch);
   if (num_advanced_ > 0) {
     line += fmt::format(" lm loss: {:.6E} |", loss_sum_ / static_cast<double>(num_advanced_));
     for (size_t i = 0; i < mtp_loss_sums_.size(); ++i) {
@@ -79,11 +86,59 @@ std::string LogInterval::take_line(int64_t time_ns, const RunSize& run) {
       " loss scale: 1.0 | grad norm: {:.3f} | number of skipped iterations: {:3d} |"
       " number of nan iterations: {:3d} |",
       last_.grad_norm, last_.skipped_steps - skipped_before_, last_.nan_steps - nan_before_);
-  *this = LogInterval(last_.skipped_steps, last_.nan_steps);
   return line;
 }
 
-std::string evaluation_line(const EvalRecord& record) {
+std::string LogInterval::rare_figures() const {
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < mtp_loss_sums_.size() && num_advanced_ > 0; ++i) {
+    parts.push_back(fmt::format("loss {} ahead {:.4f}", i + 2,
+                                mtp_loss_sums_[i] / static_cast<double>(num_advanced_)));
+  }
+  if (expert_load_ > 0) {
+    parts.push_back(fmt::format("busiest expert {:.2f}x", expert_load_));
+  }
+  if (room_.used > 0) {
+    parts.push_back(fmt::format("room used {:.0f}%", room_.used * 100));
+  }
+  if (room_.dropped_share > 0) {
+    parts.push_back(fmt::format("dropped rows {:.3g}%", room_.dropped_share * 100));
+  }
+  const auto add_count = [&](std::string_view what, int64_t count) {
+    if (count > 0) {
+      parts.push_back(fmt::format("{} {}", count, what));
+    }
+  };
+  add_count("reruns", num_reruns_);
+  add_count("skipped steps", last_.skipped_steps - skipped_before_);
+  add_count("NaN steps", last_.nan_steps - nan_before_);
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::string LogInterval::short_line(const RunSize& run) const {
+  const double tokens_per_s = ms_sum_ > 0 ? tokens_sum_ / (ms_sum_ / 1e3) : 0;
+  const std::string last_step = std::to_string(run.num_steps);
+  const std::string line = fmt::format(
+      "step {:>{}}/{}  loss {}  grad {:.3f}  lr {:.2e}  {}  {} tok/s", last_.step, last_step.size(),
+      last_step,
+      num_advanced_ > 0 ? fmt::format("{:.4f}", loss_sum_ / static_cast<double>(num_advanced_))
+                        : "-",
+      last_.grad_norm, last_.learning_rate, format_duration(mean_ms() * 1e-3),
+      format_count(std::llround(tokens_per_s)));
+  const std::string rare = rare_figures();
+  return rare.empty() ? line : fmt::format("{}\n     {}", line, rare);
+}
+
+std::string loss_note(int64_t interval) {
+  return fmt::format("loss: mean nats per token over the {}",
+                     interval == 1 ? "step" : "steps since the line before");
+}
+
+std::string evaluation_line(const EvalRecord& record, LogFormat format) {
+  if (format == LogFormat::kShort) {
+    return fmt::format("step {}  held-out loss {:.4f}  perplexity {:.4g}", record.step, record.loss,
+                       std::exp(std::min(20.0, record.loss)));
+  }
   return fmt::format(
       " validation loss at iteration {} | lm loss value: {:.6E} | lm loss PPL: {:.6E} |",
       record.step, record.loss, std::exp(std::min(20.0, record.loss)));

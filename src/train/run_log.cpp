@@ -4,14 +4,18 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
+#include <filesystem>
 #include <optional>
 #include <utility>
 
 #include "base/errors.h"
+#include "base/file.h"
 #include "runtime/progress_bar.h"
 #include "train/append_file.h"
 #include "train/expert_watch.h"
 #include "train/log_line.h"
+#include "train/prometheus.h"
 #include "train/tensorboard.h"
 
 namespace braid {
@@ -96,6 +100,23 @@ struct RunLog::State {
     }
   }
 
+  /// Once, above the first line.
+  void print_loss_note() {
+    if (options.format == LogFormat::kShort && !std::exchange(has_noted_loss, true)) {
+      print(loss_note(options.interval));
+    }
+  }
+
+  void write_prometheus(const StepRecord& record) {
+    if (options.prometheus.empty()) {
+      return;
+    }
+    const std::optional<EvalRecord> evaluation =
+        metrics.evaluations.empty() ? std::nullopt : std::optional(metrics.evaluations.back());
+    const std::string run = std::filesystem::path(options.folder).filename().string();
+    write_file_atomically(options.prometheus, prometheus_text(run, record, evaluation));
+  }
+
   bool is_logged(int64_t step) const {
     return step % options.interval == 0 || step == options.first_step || step == options.num_steps;
   }
@@ -137,11 +158,17 @@ struct RunLog::State {
   std::optional<ProgressBar> bar;
   ProgressState progress;
   std::optional<int64_t> first_step_end_ns;
+  bool has_noted_loss = false;
 };
 
 RunLog::RunLog(RunLogOptions options) : state_(std::make_unique<State>(std::move(options))) {}
 
-RunLog::~RunLog() = default;
+RunLog::~RunLog() {
+  try {
+    finish();
+  } catch (const std::exception&) {  // the terminal is lost, and with it the bar
+  }
+}
 
 void RunLog::step(const StepRecord& record) {
   State& state = *state_;
@@ -151,7 +178,9 @@ void RunLog::step(const StepRecord& record) {
   state.interval.add(record);
   if (state.is_logged(record.step)) {
     const LogInterval::RunSize run{state.options.num_steps, state.options.global_batch};
-    state.print(state.interval.take_line(state.options.now_ns(), run));
+    state.print_loss_note();
+    state.print(state.interval.take_line(state.options.now_ns(), run, state.options.format));
+    state.write_prometheus(record);
   }
   state.update_bar(record);
 }
@@ -164,7 +193,7 @@ void RunLog::evaluation(const EvalRecord& record) {
     state.tensorboard->scalar(state.now_s(), record.step, "valid-loss", record.loss);
   }
   state.progress.valid_loss = record.loss;
-  state.print(evaluation_line(record));
+  state.print(evaluation_line(record, state.options.format));
 }
 
 void RunLog::fp8(const std::vector<Fp8Record>& records) {

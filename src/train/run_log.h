@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "config/choices.h"
 #include "report/metrics_file.h"
 #include "report/records.h"
 
@@ -22,6 +23,8 @@ struct RunLogOptions {
   int64_t first_step = 1;
   int64_t num_steps = 1;  ///< last step of the run
   int64_t global_batch = 1;
+  LogFormat format = LogFormat::kMegatron;
+  std::string prometheus = {};  ///< file for the newest figures (prometheus.h); empty: none
   /// Receives finished lines and redraws of the bar, "\n" and "\r" included.
   std::function<void(std::string_view)> print;
   std::function<int64_t()> now_ns;  ///< Unix time; default: the system's clock
@@ -31,12 +34,12 @@ struct RunLogOptions {
 /// Writes metrics.jsonl (one object per step, evaluation, rerun, place of FP8 products or layer of
 /// experts, flushed at once), TensorBoard events (loss, learning-rate, grad-norm,
 /// tokens-per-second, valid-loss, expert-load),
-/// Megatron-style log lines and the progress bar of one run. Throws DataError if a file cannot be
+/// log lines and the progress bar of one run. Throws DataError if a file cannot be
 /// written. Not thread-safe.
 class RunLog {
  public:
   explicit RunLog(RunLogOptions options);
-  /// Without `finish` (an exception), the bar stays on the terminal.
+  /// Removes the progress bar, also for an exception, whose message then has a line of its own.
   ~RunLog();
 
   void step(const StepRecord& record);

@@ -15,7 +15,7 @@ int64_t steady_now_ns() {
       .count();
 }
 
-double seconds(int64_t ns) {
+double to_seconds(int64_t ns) {
   return static_cast<double>(ns) * 1e-9;
 }
 
@@ -37,14 +37,20 @@ void SetupClock::end(std::string_view phase) {
   }
 }
 
-std::string SetupClock::line() const {
+double SetupClock::seconds() const {
   int64_t total_ns = 0;
-  std::string parts;
   for (const auto& [phase, ns] : phases_) {
     total_ns += ns;
-    parts += fmt::format("{}{} {:.1f}", parts.empty() ? "" : ", ", phase, seconds(ns));
   }
-  return fmt::format("setup    {:.1f} s: {}", seconds(total_ns), parts);
+  return to_seconds(total_ns);
+}
+
+std::string SetupClock::line() const {
+  std::string parts;
+  for (const auto& [phase, ns] : phases_) {
+    parts += fmt::format("{}{} {:.1f}", parts.empty() ? "" : ", ", phase, to_seconds(ns));
+  }
+  return fmt::format("setup    {:.1f} s: {}", seconds(), parts);
 }
 
 }  // namespace braid

@@ -20,6 +20,9 @@ class SetupClock {
   /// Ends the current phase under this name, and starts the next. Phases of one name add up.
   void end(std::string_view phase);
 
+  /// The sum of all phases.
+  double seconds() const;
+
   /// "setup    6.1 s: data 0.2, plan 0.4, kernels 1.1, weights 4.4": phases in the order of their
   /// first end, without "\n".
   std::string line() const;

@@ -36,6 +36,7 @@
 #include "train/run_identity.h"
 #include "train/run_log.h"
 #include "train/setup_clock.h"
+#include "train/short_start.h"
 #include "train/start_state.h"
 #include "train/step_calendar.h"
 #include "train/step_loop.h"
@@ -86,7 +87,7 @@ class TrainingRun {
     if (!start_.checkpoint.empty()) {
       print(fmt::format("resume   {} after step {}", start_.checkpoint, start_.count.step));
     }
-    print(setup_.line());
+    print(is_short() ? short_start(engine_.plan(), device_, setup_.seconds()) : setup_.line());
     for (const std::string& line : shortened_schedule_) {
       print("note     " + line);
     }
@@ -105,6 +106,8 @@ class TrainingRun {
     }
     // Written only now: a rejected run must not overwrite the description of the run in the folder.
     write_file_atomically(saved_config, to_toml(run_.config));
+    write_file_atomically(run_.config.logging.run_folder + "/" + kPlanFile,
+                          description_ + setup_.line() + "\n");
     report_.emplace(TrainingReport::Source{.plan = engine_.plan(),
                                            .first_step = start_.first_step(),
                                            .unigram_entropy = data_.held_out_entropy()});
@@ -237,11 +240,13 @@ class TrainingRun {
   }
 
   RunPlan planned() {
-    RunPlan plan = plan_training(config_, tokenizer_->vocabulary_size(), device_, processes_,
-                                 {.print = options_.print, .progress_bar = shows_progress()});
-    run_ = plan.run;
+    PlannedTraining planned = plan_training(
+        config_, tokenizer_->vocabulary_size(), device_, processes_,
+        {.print = options_.print, .prints_plan = !is_short(), .progress_bar = shows_progress()});
+    run_ = planned.plan.run;
+    description_ = std::move(planned.description);
     setup_.end("plan");
-    return plan;
+    return std::move(planned.plan);
   }
 
   EngineOptions engine_options() const {
@@ -270,6 +275,8 @@ class TrainingRun {
             .num_ranks = run_.config.parallel.ranks};
   }
 
+  bool is_short() const { return choice<LogFormat>(config_.logging.format) == LogFormat::kShort; }
+
   bool shows_progress() const {
     const auto progress = choice<Switch>(config_.logging.progress);
     return progress == Switch::kOn || (progress == Switch::kAuto && options_.terminal);
@@ -283,6 +290,8 @@ class TrainingRun {
             .first_step = point_.first_step(),
             .num_steps = run_.config.train.steps,
             .global_batch = run_.config.train.global_batch,
+            .format = choice<LogFormat>(config_.logging.format),
+            .prometheus = config_.logging.prometheus,
             .print = options_.print};
   }
 
@@ -373,7 +382,7 @@ class TrainingRun {
       return;
     }
     report_->add(step, std::move(timeline));
-    if (report_->timelines().size() == 1) {
+    if (report_->timelines().size() == 1 && !is_short()) {
       print("timeline " + describe_step(report_->timelines().front()));
     }
     report_->save(
@@ -492,7 +501,8 @@ class TrainingRun {
                                  // construction prints
   std::unique_ptr<Tokenizer> tokenizer_;
   Device device_;
-  RunSpec run_;                  // valid after planning
+  RunSpec run_;  // valid after planning, like the next
+  std::string description_;
   std::optional<RunPlan> plan_;  // until it moves to the engine
   ResumePoint start_;
   IdentityFacts facts_;  // of this run's RunIdentity

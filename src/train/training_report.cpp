@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <utility>
 
 #include "base/errors.h"
@@ -13,7 +14,6 @@
 #include "plan/pass_records.h"
 #include "plan/unit_memory.h"
 #include "trace/breakdown.h"
-#include "trace/chrome_trace.h"
 
 namespace braid {
 
@@ -45,6 +45,24 @@ std::vector<MemoryCurve> TrainingReport::memory_over_time(const Timeline& timeli
     }
   }
   return curves;
+}
+
+std::vector<TraceCounter> TrainingReport::memory_counters() const {
+  std::vector<TraceCounter> counters;
+  for (size_t step = 0; step < timelines_.size(); ++step) {
+    for (const MemoryCurve& curve : memory_over_time(timelines_[step])) {
+      TraceCounter counter{.step = step,
+                           .rank = curve.rank,
+                           .name = "bytes in use in the step",
+                           .time_ns = curve.time_ns,
+                           .values = std::vector<int64_t>(curve.time_ns.size(), 0)};
+      for (const std::vector<int64_t>& of_class : curve.live_bytes) {
+        std::ranges::transform(counter.values, of_class, counter.values.begin(), std::plus());
+      }
+      counters.push_back(std::move(counter));
+    }
+  }
+  return counters;
 }
 
 ReportInput TrainingReport::input(const Metrics& metrics) const {
@@ -89,7 +107,7 @@ RunReport TrainingReport::save(const Metrics& metrics) const {
 std::string TrainingReport::write(const Metrics& metrics) const {
   const std::string& folder = source_.plan.run.config.logging.run_folder;
   if (!timelines_.empty()) {
-    write_chrome_trace(folder + "/trace.json", timelines_);
+    write_chrome_trace(folder + "/trace.json", timelines_, memory_counters());
   }
   const RunReport report = save(metrics);
   const std::string path = folder + "/report.html";

@@ -8,6 +8,7 @@
 #include "report/metrics_file.h"
 #include "report/report_html.h"
 #include "report/run_file.h"
+#include "trace/chrome_trace.h"
 #include "trace/timeline.h"
 
 namespace braid {
@@ -36,6 +37,7 @@ class TrainingReport {
  private:
   const RankPlan* plan_of(int rank) const;
   std::vector<MemoryCurve> memory_over_time(const Timeline& timeline) const;
+  std::vector<TraceCounter> memory_counters() const;
   ReportInput input(const Metrics& metrics) const;
 
   Source source_;

@@ -106,8 +106,9 @@ std::vector<int> processes_of_host(ProcessGroup& processes, const std::string& h
   return same;
 }
 
-RunPlan plan_training(const RunConfig& config, int64_t tokenizer_vocabulary, const Device& device,
-                      ProcessGroup& processes, const PlanOutput& output) {
+PlannedTraining plan_training(const RunConfig& config, int64_t tokenizer_vocabulary,
+                              const Device& device, ProcessGroup& processes,
+                              const PlanOutput& output) {
   const RunMemory memory = memory_for_all(config, device, processes);
   const RunSpec run =
       chosen_settings(config, tokenizer_vocabulary, device, memory, processes, output);
@@ -117,12 +118,14 @@ RunPlan plan_training(const RunConfig& config, int64_t tokenizer_vocabulary, con
   }
   const std::string more_room = processes.leads() ? describe_more_room(plan, memory) : "";
   processes.barrier("plan");  // rank 0 has more to do; later the others would time out on it
-  output.print(to_toml(run.config));
-  output.print("\n" + describe_device(device) + describe_run_plan(plan) +
-               device.backend->describe_communication_needs(plan.ranks.front().programs) +
-               more_room + "\n");
+  std::string description =
+      to_toml(run.config) + "\n" + describe_device(device) + describe_run_plan(plan) +
+      device.backend->describe_communication_needs(plan.ranks.front().programs) + more_room + "\n";
+  if (output.prints_plan) {
+    output.print(description);
+  }
   check_memory(plan, memory);
-  return plan;
+  return {.plan = std::move(plan), .description = std::move(description)};
 }
 
 TrainingData open_training_data(const RunConfig& config, const Tokenizer& tokenizer,

@@ -31,17 +31,24 @@ Device device_of_process(const RunConfig& config, int local_process, ProcessGrou
 /// processes call it; it is also a barrier.
 std::vector<int> processes_of_host(ProcessGroup& processes, const std::string& host);
 
-/// Receives the description of the plan for the terminal, "\n" included.
+/// Receives texts for the terminal, "\n" included.
 struct PlanOutput {
   std::function<void(std::string_view)> print;
+  bool prints_plan = false;   ///< the whole description, before memory is checked
   bool progress_bar = false;  ///< through `print`, while overlap settings are tried
 };
 
-/// Plans with the chosen overlap and recomputation, and prints the plan before anything is
-/// allocated. Throws ConfigError if the run cannot be planned, or does not fit into memory, and
-/// what agree_on_programs throws.
-RunPlan plan_training(const RunConfig& config, int64_t tokenizer_vocabulary, const Device& device,
-                      ProcessGroup& processes, const PlanOutput& output);
+struct PlannedTraining {
+  RunPlan plan;
+  std::string description;  ///< configuration, device, programs, passes and memory
+};
+
+/// Plans with the chosen overlap and recomputation, before anything is allocated. Throws
+/// ConfigError if the run cannot be planned, or does not fit into memory, and what
+/// agree_on_programs throws.
+PlannedTraining plan_training(const RunConfig& config, int64_t tokenizer_vocabulary,
+                              const Device& device, ProcessGroup& processes,
+                              const PlanOutput& output);
 
 /// The first process creates missing files in the run folder, then the others open them. Throws
 /// ConfigError if a process sees other data, or another tokenizer, than the first, and what

@@ -8,6 +8,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 class ReportCommand : public Cli {
  protected:
@@ -36,16 +38,24 @@ TEST_F(ReportCommand, MakesThePageOfARunAnew) {
 
 TEST_F(ReportCommand, ComparesTwoRuns) {
   output_of(train({"logging.run_folder=runs/other", "optimizer.learning_rate=2e-3"}));
-  EXPECT_THAT(
-      output_of({"report", "runs/run", "--compare", "runs/other"}),
-      AllOf(HasSubstr("\nloss, step"), HasSubstr("\ntokens/s, median"),
-            HasSubstr("\npeak memory of a rank"), EndsWith("report   runs/run/compare.html\n")));
+  EXPECT_THAT(output_of({"report", "runs/run", "--compare", "runs/other"}),
+              AllOf(HasSubstr("\nloss, step"), HasSubstr("\ntokens/s, median"),
+                    HasSubstr("\npeak memory of a rank"),
+                    EndsWith("report   runs/run/compare.html\n"), Not(HasSubstr("warning"))));
   const auto runs = runs_of("runs/run/compare.html");
   ASSERT_EQ(runs.size(), 2u);
   EXPECT_EQ(runs[0]["data"]["title"], "run");
   EXPECT_EQ(runs[1]["data"]["title"], "other");
   EXPECT_THAT(runs[1]["data"]["config"].get<std::string>(), HasSubstr("learning_rate = 0.002"));
   EXPECT_FALSE(runs[0]["timeline"]["ranks"].empty());
+}
+
+TEST_F(ReportCommand, WarnsIfTwoRunsDoNotDoTheSameWork) {
+  output_of(train({"logging.run_folder=runs/other", "train.sequence=16", "train.steps=2",
+                   "optimizer.learning_rate=2e-3"}));
+  EXPECT_THAT(output_of({"report", "runs/run", "--compare", "runs/other"}),
+              StartsWith("warning  these runs do not do the same work:\n"
+                         "         train.sequence = 32 -> 16\n   "));
 }
 
 TEST_F(ReportCommand, ARunThatWasKilledHasAReport) {

@@ -39,17 +39,28 @@ class TrainCommand : public Cli {
 TEST_F(TrainCommand, LeavesACompleteRunFolder) {
   const std::string text = output_of(train({}));
   for (const char* part :
-       {"[optimizer]", "\npeak ", "iteration        6/       6", "\ntimeline step 2, cpu, ",
-        "matrix products ", "finished after step 6; ", "held-out loss ", "\ntraced step ",
+       {"model    llama, ", "\nstep     ",
+        "\nrun      runs/run (config.toml, plan.txt); set up in ",
+        "\nloss: mean nats per token over the steps since the line before\n", "\nstep 6/6  loss ",
+        "\nstep 6  held-out loss ", "\nfinished after step 6; ", "held-out loss ", "\ntraced step ",
         ": compute ", "run folder runs/run\nreport runs/run/report.html\n",
         "checkpoint runs/run/checkpoints/step_00000006\n"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
+  EXPECT_THAT(read("runs/run/plan.txt"), AllOf(HasSubstr("[optimizer]"), HasSubstr("\npeak ")));
   for (const char* file : {"config.toml", "metrics.jsonl", "trace.json", "report.html"}) {
     EXPECT_TRUE(exists(std::string("runs/run/") + file)) << file;
   }
   EXPECT_EQ(read_metrics(path("runs/run/metrics.jsonl")).steps.size(), 6u);
   EXPECT_EQ(text.find('\r'), std::string::npos) << "a progress bar without a terminal";
+}
+
+TEST_F(TrainCommand, PrintsThePlanAndTheLinesOfMegatronIfAsked) {
+  const std::string text = output_of(train({"logging.format=megatron", "train.steps=2"}));
+  for (const char* part : {"[optimizer]", "\npeak ", "\nsetup    ", "iteration        2/       2",
+                           "\ntimeline step 2, cpu, ", "matrix products "}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
 }
 
 // The second start takes its configuration from what the first one saved.

@@ -57,6 +57,7 @@ TEST(Choices, HaveTheNamesOfTheRunFile) {
   EXPECT_EQ(names_of<EngineChoice>(), allowed_names("overlap", "comm_engine"));
   EXPECT_EQ(names_of<PairKind>(), allowed_names("overlap", "pair_forward_backward"));
   EXPECT_EQ(names_of<Switch>(), allowed_names("logging", "progress"));
+  EXPECT_EQ(names_of<LogFormat>(), allowed_names("logging", "format"));
   EXPECT_EQ(names_of<Switch>(), allowed_names("runtime", "fuse_swiglu"));
   EXPECT_EQ(names_of<DeviceChoice>(), allowed_names("runtime", "device"));
   EXPECT_EQ(names_of<ProcessChoice>(), allowed_names("runtime", "processes"));

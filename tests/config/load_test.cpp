@@ -73,10 +73,15 @@ TEST(ParseConfig, ReadsDottedKeysAndInlineTables) {
   EXPECT_EQ(parse("train = { steps = 7, seed = 3 }").train.seed, 3);
 }
 
-TEST(ParseConfig, ReportsTheFirstMistakeByLine) {
-  const std::string message =
-      config_error_of([] { parse("[train]\nsteps = 0\n[data]\nsplitt = 1\n[banana]\n"); });
-  EXPECT_THAT(message, StartsWith("run.toml:2: train.steps"));
+TEST(ParseConfig, ReportsAllMistakesByLine) {
+  try {
+    parse("[train]\nsteps = 0\n[data]\nsplitt = 1\n[banana]\n");
+    FAIL();
+  } catch (const ConfigMistakes& error) {
+    EXPECT_THAT(error.mistakes(), ElementsAre(StartsWith("run.toml:2: train.steps"),
+                                              StartsWith("run.toml:4: unknown key data.splitt"),
+                                              StartsWith("run.toml:5: unknown section [banana]")));
+  }
 }
 
 struct Refused {

@@ -84,8 +84,12 @@ TEST_F(CudaGenerator, DependsOnTheSeedOnly) {
   const auto state = initial_state(layout, model, 3);
   const auto run = [&](uint64_t seed) {
     Generator generator(model, state, 64, on_gpu());
-    return generator.generate({1, 2, 3}, 40, {}, {.temperature = 1.5, .top_k = 0, .seed = seed},
-                              [](int32_t) {});
+    const std::vector<Prompt> prompts = {{.tokens = {1, 2, 3}, .seed = seed}};
+    return generator
+        .generate(prompts, {.max_tokens = 40, .sampling = {.temperature = 1.5, .top_k = 0}},
+                  [](size_t, int32_t) { return true; })
+        .front()
+        .tokens;
   };
   const auto tokens = run(1);
   EXPECT_EQ(run(1), tokens);

@@ -74,6 +74,25 @@ TEST(SampleToken, TemperatureDividesTheLogits) {
   EXPECT_EQ(sample(logits, 1e-3, 0, kBelowOne), 1);
 }
 
+// Probabilities 5/8, 2/8, 1/8.
+TEST(SampleToken, TopPTakesTheFewestThatHaveThatProbability) {
+  const std::vector<float> logits = {0.0f, std::log(2.0f), std::log(5.0f)};
+  const auto last = [&](double top_p, int64_t top_k = 0) {
+    return sample_token(logits, {.temperature = 1.0, .top_k = top_k, .top_p = top_p}, kBelowOne);
+  };
+  EXPECT_EQ(last(0.6), 2);
+  EXPECT_EQ(last(0.63), 1);
+  EXPECT_EQ(last(0.87), 1);
+  EXPECT_EQ(last(0.88), 0);
+  EXPECT_EQ(last(0.7, 2), 2);  // of the two likeliest: 5/7, 2/7
+}
+
+TEST(PenalizeRepetition, MakesTokensOfTheTextLessLikelyOnce) {
+  std::vector<float> logits = {2.0f, -1.0f, 3.0f};
+  penalize_repetition(std::vector<int32_t>{0, 1, 0}, 2.0, logits);
+  EXPECT_EQ(logits, (std::vector<float>{1.0f, -2.0f, 3.0f}));
+}
+
 TEST(SampleToken, NanIsTheLeastLikely) {
   const std::vector<float> logits = {kNan, 1.0f, kNan, 2.0f};
   EXPECT_EQ(sample(logits, 0.0, 0, 0.0), 3);
@@ -96,26 +115,39 @@ ModelSpec small_model(const ModelStyle& style) {
           .init_std = 0.5};
 }
 
-std::vector<int32_t> generate_with(const ModelSpec& model, int64_t max_context,
-                                   const std::vector<int32_t>& prompt, int64_t max_tokens,
-                                   const SamplingOptions& options,
-                                   const std::vector<int32_t>& ends = {}) {
+std::vector<Continuation> generate_all(const ModelSpec& model, int64_t max_context,
+                                       const std::vector<Prompt>& prompts,
+                                       const GenerationOptions& options,
+                                       int64_t num_sequences = 1) {
   const ParameterLayout layout = make_parameter_layout(model_parameters(model));
-  Generator generator(model, initial_state(layout, model, 3), max_context, {.threads = 1});
-  std::vector<int32_t> seen;
-  auto tokens = generator.generate(prompt, max_tokens, ends, options,
-                                   [&](int32_t token) { seen.push_back(token); });
-  EXPECT_EQ(tokens.size(), prompt.size() + seen.size());
-  EXPECT_TRUE(std::equal(prompt.begin(), prompt.end(), tokens.begin()));
-  EXPECT_TRUE(
-      std::equal(seen.begin(), seen.end(), tokens.begin() + static_cast<ptrdiff_t>(prompt.size())));
-  return tokens;
+  Generator generator(model, initial_state(layout, model, 3), max_context, {.threads = 1},
+                      num_sequences);
+  std::vector<std::vector<int32_t>> seen(prompts.size());
+  auto continuations = generator.generate(prompts, options, [&](size_t prompt, int32_t token) {
+    seen[prompt].push_back(token);
+    return true;
+  });
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    EXPECT_EQ(continuations[i].tokens, seen[i]);
+  }
+  return continuations;
+}
+
+/// The prompt and what follows it.
+std::vector<int32_t> generate_with(const ModelSpec& model, int64_t max_context,
+                                   std::vector<int32_t> prompt, int64_t max_tokens,
+                                   const SamplingOptions& sampling, uint64_t seed = 0,
+                                   const std::vector<int32_t>& ends = {}) {
+  const auto more = generate_all(model, max_context, {{.tokens = prompt, .seed = seed}},
+                                 {.max_tokens = max_tokens, .ends = ends, .sampling = sampling});
+  prompt.insert(prompt.end(), more[0].tokens.begin(), more[0].tokens.end());
+  return prompt;
 }
 
 TEST(Generator, DependsOnTheSeedOnly) {
   const ModelSpec model = small_model(kLlamaStyle);
   const auto run = [&](uint64_t seed) {
-    return generate_with(model, 48, {1, 2, 3}, 20, {.temperature = 1.5, .top_k = 0, .seed = seed});
+    return generate_with(model, 48, {1, 2, 3}, 20, {.temperature = 1.5, .top_k = 0}, seed);
   };
   const auto tokens = run(1);
   EXPECT_EQ(run(1), tokens);
@@ -126,8 +158,7 @@ TEST(Generator, DependsOnTheSeedOnly) {
 TEST(Generator, GoesOnBeyondItsContextWithTokensOfTheVocabulary) {
   for (const ModelStyle& style : {kLlamaStyle, kGpt2Style}) {
     const ModelSpec model = small_model(style);
-    const auto tokens =
-        generate_with(model, 48, {5}, 60, {.temperature = 3.0, .top_k = 0, .seed = 4});
+    const auto tokens = generate_with(model, 48, {5}, 60, {.temperature = 3.0, .top_k = 0}, 4);
     EXPECT_EQ(tokens.size(), 61u);
     for (const int32_t token : tokens) {
       EXPECT_GE(token, 0);
@@ -136,23 +167,73 @@ TEST(Generator, GoesOnBeyondItsContextWithTokensOfTheVocabulary) {
   }
 }
 
-// A context of 40 runs the program of 48 rows, one of 20 that of 32: padding changes nothing.
-TEST(Generator, GivesTheSameTokensWithAnyProgramThatHoldsTheContext) {
+TEST(Generator, GivesTheSameTokensWithAnyContextThatHoldsThem) {
   const ModelSpec model = small_model(kLlamaStyle);
   const SamplingOptions greedy{.temperature = 0.0};
   const auto tokens = generate_with(model, 48, {1, 2, 3}, 12, greedy);
   EXPECT_EQ(generate_with(model, 20, {1, 2, 3}, 12, greedy), tokens);
 }
 
+// At the end of the context the text goes on with its last half, as if that were the prompt.
+TEST(Generator, GoesOnWithTheLastHalfOfAFullContext) {
+  const ModelSpec model = small_model(kLlamaStyle);
+  const SamplingOptions greedy{.temperature = 0.0};
+  const auto tokens = generate_with(model, 20, {1, 2, 3}, 24, greedy);
+  const std::vector<int32_t> half(tokens.begin() + 10, tokens.begin() + 20);
+  const auto rest = generate_with(model, 20, half, 7, greedy);
+  EXPECT_EQ(std::vector<int32_t>(tokens.begin() + 10, tokens.end()), rest);
+}
+
+// More prompts than sequences, of other lengths and seeds, some of which end early.
+TEST(Generator, GivesAPromptTheSameContinuationNextToAnyOthers) {
+  const ModelSpec model = small_model(kLlamaStyle);
+  std::vector<Prompt> prompts;
+  for (int32_t i = 0; i < 7; ++i) {
+    prompts.push_back({.tokens = {}, .seed = static_cast<uint64_t>(i)});
+    for (int32_t k = 0; k <= 3 * i; ++k) {
+      prompts.back().tokens.push_back((k + i) % 11);
+    }
+  }
+  const GenerationOptions options{
+      .max_tokens = 40,
+      .ends = {7},
+      .sampling = {.temperature = 1.2, .top_k = 0, .top_p = 0.9, .repetition_penalty = 1.2}};
+  const auto alone = generate_all(model, 32, prompts, options);
+  for (const int64_t num_sequences : {2, 3, 9}) {
+    const auto together = generate_all(model, 32, prompts, options, num_sequences);
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      EXPECT_EQ(together[i].tokens, alone[i].tokens) << i;
+      EXPECT_EQ(together[i].end, alone[i].end) << i;
+    }
+  }
+  EXPECT_TRUE(std::ranges::any_of(
+      alone, [](const Continuation& it) { return it.end == GenerationEnd::kEndId; }));
+}
+
+TEST(Generator, EndsAPromptThatItsCallerStops) {
+  const ModelSpec model = small_model(kLlamaStyle);
+  const ParameterLayout layout = make_parameter_layout(model_parameters(model));
+  Generator generator(model, initial_state(layout, model, 3), 48, {.threads = 1}, 2);
+  const std::vector<Prompt> prompts = {{.tokens = {1}}, {.tokens = {2}}};
+  size_t first = 0;
+  const auto found = generator.generate(prompts, {.max_tokens = 5}, [&](size_t prompt, int32_t) {
+    return prompt != 0 || ++first < 3;
+  });
+  EXPECT_EQ(found[0].tokens.size(), 3u);
+  EXPECT_EQ(found[0].end, GenerationEnd::kStopped);
+  EXPECT_EQ(found[1].tokens.size(), 5u);
+  EXPECT_EQ(found[1].end, GenerationEnd::kLength);
+}
+
 TEST(Generator, StopsBeforeTheFirstOfItsEnds) {
   const ModelSpec model = small_model(kLlamaStyle);
-  const SamplingOptions options{.temperature = 1.5, .top_k = 0, .seed = 1};
-  const auto tokens = generate_with(model, 48, {1, 2, 3}, 20, options);
+  const SamplingOptions options{.temperature = 1.5, .top_k = 0};
+  const auto tokens = generate_with(model, 48, {1, 2, 3}, 20, options, 1);
   const int32_t end = tokens[10];
   const auto first = std::find(tokens.begin() + 3, tokens.end(), end);
-  EXPECT_EQ(generate_with(model, 48, {1, 2, 3}, 20, options, {end}),
+  EXPECT_EQ(generate_with(model, 48, {1, 2, 3}, 20, options, 1, {end}),
             std::vector<int32_t>(tokens.begin(), first));
-  EXPECT_EQ(generate_with(model, 48, {1, 2, 3}, 20, options, {end, tokens[3]}),
+  EXPECT_EQ(generate_with(model, 48, {1, 2, 3}, 20, options, 1, {end, tokens[3]}),
             std::vector<int32_t>(tokens.begin(), tokens.begin() + 3));
 }
 
@@ -199,7 +280,8 @@ TEST(Generator, SaysThatTheModelGivesNoNumbers) {
   std::ranges::fill(elements_of(layout, "head.norm.weight", state.weights), 1e38f);
   Generator generator(model, state, 8, {.threads = 1});
   EXPECT_THAT(message_of<DataError>([&] {
-                generator.generate({1, 2}, 1, {}, {}, [](int32_t) {});
+                generator.generate(std::vector<Prompt>{{.tokens = {1, 2}}}, {},
+                                   [](size_t, int32_t) { return true; });
               }),
               HasSubstr("after 2 tokens the model's logit of token "));
 }

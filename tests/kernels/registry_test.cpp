@@ -5,6 +5,7 @@
 
 #include "ops/activation.h"
 #include "ops/adapter.h"
+#include "ops/cached_attention.h"
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
@@ -160,6 +161,11 @@ std::vector<OpSpec> specs(DType dtype) {
        {in, row, read(w, {kRows}), read(w, {kRows}), in, out, sums, sums}},
       {"gelu", {}, {in, out}},
       {"swiglu", {}, {read(dtype, {kRows, 2 * kWidth}), out}},
+      {"cached_attention",
+       to_attributes(CachedAttentionAttributes{.heads = 2, .kv_heads = 1, .head_size = kWidth / 4}),
+       {in, read(DType::kI32, {2}), read(DType::kI32, {2}),
+        read_write(dtype, {2, kRows, kWidth / 4}), read_write(dtype, {2, kRows, kWidth / 4}),
+        write(dtype, {kRows, kWidth / 2})}},
       {"add", {}, {in, in, out}},
       {"add_gated", {}, {in, in, read(w, {kRows, 1}), out}},
       {"add_gated_backward", {}, {in, read(w, {kRows, 1}), in, out, write(w, {kRows, 1})}},

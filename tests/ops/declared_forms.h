@@ -8,6 +8,8 @@
 #include "ops/adapter.h"
 #include "ops/attention.h"
 #include "ops/attention_step.h"
+#include "ops/cached_attention.h"
+#include "ops/cached_mamba2.h"
 #include "ops/collectives.h"
 #include "ops/columns.h"
 #include "ops/context_attention.h"
@@ -64,6 +66,7 @@ class DeclaredForms {
     add_attention();
     add_latent_attention();
     add_mamba();
+    add_caches();
     add_attention_steps();
     add_context_layout();
     add_activation();
@@ -594,6 +597,33 @@ class DeclaredForms {
             "rstd", "dv", "d_zxbcdt", "d_conv_weight", "d_conv_bias", "d_dt_bias", "d_a_log",
             "d_skip", "d_norm_weight"}});
     }
+  }
+
+  void add_caches() {
+    constexpr int64_t kSequences = kRows / kSequence;
+    const OperandSpec spans = read(DType::kI32, {kSequences});
+    const OperandSpec cache = read_write(data_, {kSequences, 20, 8});
+    add({{"cached_attention",
+          to_attributes(CachedAttentionAttributes{.heads = 6, .kv_heads = 2, .head_size = 4}),
+          {read(data_, {kRows, 40}), spans, spans, cache, cache, write(data_, {kRows, 24})}},
+         {"qkv", "begins", "counts", "keys", "values", "out"}});
+    const Mamba2Attributes a{.sequence = kSequence,
+                             .heads = 4,
+                             .head_size = 3,
+                             .groups = 2,
+                             .state = 5,
+                             .chunk = 2,
+                             .norm_groups = 2};
+    add({{"cached_mamba2",
+          to_attributes(a),
+          {read(data_, {kRows, a.row_elems()}), read(data_, {a.convolved(), 4}),
+           read(data_, {a.convolved()}), read(data_, {a.heads}), read(data_, {a.heads}),
+           read(data_, {a.heads}), read(data_, {a.inner()}), spans, spans,
+           read_write(data_, {kSequences, 4, a.convolved()}),
+           read_write(wide_, {kSequences, a.heads, a.head_size, a.state}),
+           write(data_, {kRows, a.inner()})}},
+         {"zxbcdt", "conv_weight", "conv_bias", "dt_bias", "a_log", "skip", "norm_weight", "begins",
+          "counts", "window", "states", "v"}});
   }
 
   void add_attention_steps() {

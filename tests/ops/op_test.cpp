@@ -287,7 +287,9 @@ TEST(RecomputeClass, IsThatOfTheDocumentation) {
                                             "count_by_sequence",
                                             "router_losses",
                                             "sort_rows",
-                                            "permute_elems"};
+                                            "permute_elems",
+                                            "cached_attention",
+                                            "cached_mamba2"};
   for (const OpDefinition* op : all_ops()) {
     const Recompute expected = norms.contains(op->name) ? Recompute::kNorms
                                : op->name == "attention" || op->name == "mamba2"

@@ -87,6 +87,62 @@ TEST(ChromeTrace, NamesTheKernelsOfTasksAndShowsWorkOfNoTask) {
                                               std::pair(0.4, 0.1)));
 }
 
+/// A message of the sequence "0 to 1" from 100 to 300 at its sender, and to 450 at its receiver.
+Timeline message_timeline() {
+  Timeline timeline{"cpu", {make_rank(0), make_rank(1)}};
+  for (RankTimeline& rank : timeline.ranks) {
+    rank.sequences = {{.name = "0 to 1", .ranks = {0, 1}, .messages = true}};
+    TimelineTask task =
+        communication_at(1, 100, rank.rank == 0 ? 300 : 450, GroupKind::kPipeline, 8);
+    task.sequence = 0;
+    task.call = 0;
+    rank.tasks = {task};
+  }
+  return timeline;
+}
+
+TEST(ChromeTrace, HasAnArrowFromTheStartOfASendToTheEndOfItsReceive) {
+  const Timeline steps[] = {message_timeline(), message_timeline()};
+  std::vector<Json> arrows;
+  for (const Json& event : events_of(steps)) {
+    if (event.at("ph") == "s" || event.at("ph") == "f") {
+      arrows.push_back(event);
+    }
+  }
+  ASSERT_EQ(arrows.size(), 4u);
+  EXPECT_EQ(arrows[0].at("ph"), "s");
+  EXPECT_EQ(arrows[0].at("pid"), 1);
+  EXPECT_EQ(arrows[0].at("ts"), 0.1);
+  EXPECT_EQ(arrows[1].at("ph"), "f");
+  EXPECT_EQ(arrows[1].at("pid"), 2);
+  EXPECT_EQ(arrows[1].at("ts"), 0.45);
+  EXPECT_EQ(arrows[0].at("id"), arrows[1].at("id"));
+  EXPECT_NE(arrows[0].at("id"), arrows[2].at("id"));
+}
+
+TEST(ChromeTrace, HasNoArrowWithoutTheOtherRank) {
+  Timeline timeline = message_timeline();
+  timeline.ranks.pop_back();
+  EXPECT_EQ(chrome_trace_json(std::vector{timeline}).find("\"ph\":\"s\""), std::string::npos);
+}
+
+TEST(ChromeTrace, ShowsCountersInTheirStep) {
+  const Timeline steps[] = {small_timeline(1), small_timeline(2)};
+  const TraceCounter counter{
+      .step = 1, .rank = 0, .name = "bytes", .time_ns = {0, 500}, .values = {7, 9}};
+  std::vector<Json> events;
+  for (const Json& event : Json::parse(chrome_trace_json(steps, {&counter, 1})).at("traceEvents")) {
+    if (event.at("ph") == "C") {
+      events.push_back(event);
+    }
+  }
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].at("ts"), 2.0);  // the first step takes 2 us
+  EXPECT_EQ(events[1].at("ts"), 2.5);
+  EXPECT_EQ(events[1].at("args").at("value"), 9);
+  EXPECT_EQ(events[1].at("pid"), 1);
+}
+
 TEST(ChromeTrace, RefusesKernelsOfTasksThatDoNotExist) {
   Timeline timeline = small_timeline(0);
   timeline.ranks[0].kernel_names = {"k"};

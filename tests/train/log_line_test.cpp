@@ -44,6 +44,60 @@ TEST(LogLine, IsThatOfMegatron) {
             " number of nan iterations:   0 |");
 }
 
+std::string short_line_of(LogInterval& interval, int64_t num_steps = kRun.num_steps) {
+  return interval.take_line(0, {.num_steps = num_steps}, LogFormat::kShort);
+}
+
+TEST(ShortLogLine, HasMeansOfTheInterval) {
+  LogInterval interval(0, 0);
+  StepRecord record = step_record(9, 5);
+  record.tokens_per_s = 1000;
+  interval.add(record);
+  record = step_record(10, 6);
+  record.step_ms = 300;
+  record.tokens_per_s = 3000;
+  interval.add(record);
+  EXPECT_EQ(short_line_of(interval),
+            "step   10/1000  loss 5.5000  grad 1.235  lr 2.50e-04  200 ms  2.50K tok/s");
+}
+
+TEST(ShortLogLine, HasALineMoreForWhatIsRare) {
+  LogInterval interval(3, 1);
+  StepRecord record = step_record(10, 5);
+  record.mtp_losses = {6};
+  record.skipped_steps = 3;
+  record.nan_steps = 1;
+  record.reruns = 1;
+  interval.add(record);
+  record.skipped_steps = 4;
+  record.nan_steps = 2;
+  interval.add(record);
+  interval.set_expert_load(1.5);
+  interval.set_room(0.75, 0.125);
+  const std::string text = short_line_of(interval);
+  EXPECT_EQ(
+      text.substr(text.find('\n')),
+      "\n     loss 2 ahead 6.0000, busiest expert 1.50x, room used 75%, dropped rows 12.5%, 2 "
+      "reruns, 1 skipped steps, 1 NaN steps");
+}
+
+TEST(ShortLogLine, IsNoWiderThanATerminal) {
+  LogInterval interval(0, 0);
+  StepRecord record = step_record(999'999, 12.3456);
+  record.grad_norm = 123.456;
+  record.tokens_per_s = 123'456'789;
+  interval.add(record);
+  EXPECT_LE(short_line_of(interval, 1'000'000).size(), 80u);
+}
+
+TEST(ShortLogLine, OfSkippedStepsHasNoLoss) {
+  LogInterval interval(0, 0);
+  StepRecord record = step_record(1, 5);
+  record.skipped_steps = 1;
+  interval.add(record);
+  EXPECT_THAT(short_line_of(interval), HasSubstr("  loss -  "));
+}
+
 TEST(LogLine, HasTheMeanLossOfEachDepthOfMultiTokenPrediction) {
   LogInterval interval(0, 0);
   StepRecord record = step_record(10, 5);
@@ -148,6 +202,8 @@ TEST(LogLine, OfAnEvaluationHasLossAndPerplexity) {
   EXPECT_EQ(evaluation_line({100, 2.0}),
             " validation loss at iteration 100 | lm loss value: 2.000000E+00 |"
             " lm loss PPL: 7.389056E+00 |");
+  EXPECT_EQ(evaluation_line({.step = 100, .loss = 2}, LogFormat::kShort),
+            "step 100  held-out loss 2.0000  perplexity 7.389");
   EXPECT_THAT(evaluation_line({1, 1000}), HasSubstr("PPL: 4.851652E+08 |"));
 }
 

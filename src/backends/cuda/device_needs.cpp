@@ -5,6 +5,7 @@
 
 #include "backends/copy_steps.h"
 #include "backends/cuda/kernels/attention_calls.h"
+#include "backends/cuda/kernels/cached_mamba2_scratch.h"
 #include "backends/cuda/kernels/fused_kernels.h"
 #include "backends/cuda/kernels/mamba2_scratch.h"
 #include "backends/cuda/kernels/scaled_product.h"
@@ -12,6 +13,7 @@
 #include "backends/stream_scratch.h"
 #include "base/text.h"
 #include "ops/attributes.h"
+#include "ops/cached_mamba2.h"
 #include "ops/collectives.h"
 #include "ops/cross_entropy.h"
 #include "ops/embedding.h"
@@ -168,6 +170,10 @@ size_t mamba2_backward_bytes(const OpSpec& spec) {
   return Mamba2Scratch(spec, attributes_of<Mamba2BackwardAttributes>(spec).core, true).bytes;
 }
 
+size_t cached_mamba2_bytes(const OpSpec& spec) {
+  return CachedMamba2Scratch(spec, attributes_of<Mamba2Attributes>(spec)).bytes;
+}
+
 size_t head_norm_backward_bytes(const OpSpec& spec) {
   const int64_t rows = spec.operands[0].shape[0];
   return head_norm_partial_bytes(rows, spec.operands[1].shape[0]) +
@@ -208,6 +214,7 @@ constexpr std::array kScratch = {
     ScratchEntry{&kHeadNormBackwardOp, head_norm_backward_bytes},
     ScratchEntry{&kMamba2Op, mamba2_bytes},
     ScratchEntry{&kMamba2BackwardOp, mamba2_backward_bytes},
+    ScratchEntry{&kCachedMamba2Op, cached_mamba2_bytes},
     ScratchEntry{&kRouterLinearOp, product_bytes},
     ScratchEntry{&kRouterLinearDgradOp, router_dgrad_bytes},
     ScratchEntry{&kRouterLinearWgradOp, router_wgrad_bytes},

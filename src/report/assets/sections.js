@@ -78,7 +78,7 @@ function make_tiles(data) {
 function make_progress(data) {
   if (data.simulation) return [[], null];
   const [loss, chart] = make_loss(data);
-  return [[element('div', {class: 'two'}, loss, make_speed(data))], chart];
+  return [[element('div', {class: 'two'}, loss, make_speed(data)), ...make_rates(data)], chart];
 }
 
 // Two buttons, one of them pressed.
@@ -118,6 +118,18 @@ function make_speed(data) {
   const chart = new LineChart({series: with_mean('tokens/s', 'speed', step, tokens_per_s), from_zero: true,
     label: 'Tokens per second over the steps', format: format_count});
   return card('Throughput (tokens/s)', [], chart.canvas);
+}
+
+// What the optimizer did in each step.
+function make_rates(data) {
+  const {step, learning_rate, grad_norm} = data.steps;
+  if (step.length === 0) return [];
+  const rate = new LineChart({series: [{name: 'learning rate', color: 'train', x: step, y: learning_rate}], from_zero: true,
+    label: 'Learning rate over the steps', format: (value) => format_number(value), height: 180});
+  const norm = new LineChart({series: with_mean('gradient norm', 'held-out', step, grad_norm),
+    label: 'Norm of the gradients over the steps', format: (value) => format_number(value), height: 180});
+  return [element('div', {class: 'two half'}, card('Learning rate', [], rate.canvas),
+    card('Gradient norm (before clipping)', [scale_switch(norm)], norm.canvas))];
 }
 
 // Simulated and measured timelines have one format, so the page must say which it is.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -185,6 +186,32 @@ struct ForwardScratch {
     bytes = cursor.bytes();
   }
 };
+
+/// Replaces scores by exp(score - max so far), hidden ones by 0, and updates max, total and sum of
+/// each query. Query `row` of a pair of blocks sees the keys [pair.first(row), pair.end(row)).
+template <class T, class Pair>
+void update_softmax(const Pair& pair, int64_t head_size, const ForwardScratch<T>& scratch) {
+  using W = Wide<T>;
+  for (int64_t row = 0; row < pair.queries; ++row) {
+    W* const scores = scratch.scores + row * kKeyBlock;
+    const int64_t first = pair.first(row);
+    const int64_t end = pair.end(row);
+    std::fill(scores, scores + first, W(0));
+    std::fill(scores + end, scores + pair.keys, W(0));
+    if (first == end) {
+      continue;
+    }
+    const W old_max = scratch.max[row];
+    const W max = std::max(max_of(scores + first, end - first), old_max);
+    const W factor = std::exp(old_max - max);  // 0 before the first key
+    scratch.max[row] = max;
+    scratch.total[row] =
+        scratch.total[row] * factor + exponentiate(scores + first, end - first, max);
+    for (int64_t i = 0; i < head_size; ++i) {
+      scratch.sum[row * head_size + i] *= factor;
+    }
+  }
+}
 
 /// Dot products of the rows of a and b.
 template <class T>

@@ -98,6 +98,9 @@ CpuKernel make_balance_update(const OpSpec& spec, int num_workers);
 
 CpuKernel make_rope(const OpSpec& spec, int num_workers);
 
+CpuKernel make_cached_attention(const OpSpec& spec, int num_workers);
+CpuKernel make_cached_mamba2(const OpSpec& spec, int num_workers);
+
 CpuKernel make_mamba2(const OpSpec& spec, int num_workers);
 CpuKernel make_mamba2_backward(const OpSpec& spec, int num_workers);
 

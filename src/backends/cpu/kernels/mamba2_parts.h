@@ -259,4 +259,27 @@ struct Silu {
   }
 };
 
+/// rstd and v of one row.
+template <class T, class W = Wide<T>>
+void norm_row(const Mamba2Attributes& a, const T* y, const T* z, const T* weight, W* rstd, T* v) {
+  const int64_t size = a.inner() / a.norm_groups;
+  for (int64_t group = 0; group < a.norm_groups; ++group) {
+    const int64_t begin = group * size;
+    W squares = 0;
+#pragma omp simd reduction(+ : squares)
+    for (int64_t c = begin; c < begin + size; ++c) {
+      const W gate = static_cast<W>(z[c]);
+      const W gated = static_cast<W>(y[c]) * gate * vector_math::sigmoid(gate);
+      squares += gated * gated;
+    }
+    rstd[group] = W(1) / std::sqrt(squares / static_cast<W>(size) + static_cast<W>(a.epsilon));
+#pragma omp simd
+    for (int64_t c = begin; c < begin + size; ++c) {
+      const W gate = static_cast<W>(z[c]);
+      const W gated = static_cast<W>(y[c]) * gate * vector_math::sigmoid(gate);
+      store(v, c, gated * rstd[group] * static_cast<W>(weight[c]));
+    }
+  }
+}
+
 }  // namespace braid::mamba

@@ -95,6 +95,8 @@ constexpr std::array kKernels = {
     KernelEntry{"muon_update", make_muon_update},
     KernelEntry{"balance_update", make_balance_update},
     KernelEntry{"rope", make_rope},
+    KernelEntry{"cached_attention", make_cached_attention},
+    KernelEntry{"cached_mamba2", make_cached_mamba2},
     KernelEntry{"mamba2", make_mamba2},
     KernelEntry{"mamba2_backward", make_mamba2_backward},
     KernelEntry{"mla_qkv", make_mla_qkv},

@@ -117,6 +117,9 @@ CudaKernel make_cuda_router_losses_backward(const OpSpec& spec, CudaContext& con
 CudaKernel make_cuda_head_norm(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_head_norm_backward(const OpSpec& spec, CudaContext& context);
 
+CudaKernel make_cuda_cached_attention(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_cached_mamba2(const OpSpec& spec, CudaContext& context);
+
 CudaKernel make_cuda_mamba2(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_mamba2_backward(const OpSpec& spec, CudaContext& context);
 

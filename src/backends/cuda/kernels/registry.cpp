@@ -114,6 +114,8 @@ constexpr std::array kKernels = {
     KernelEntry{"router_losses_backward", make_cuda_router_losses_backward},
     KernelEntry{"head_norm", make_cuda_head_norm},
     KernelEntry{"head_norm_backward", make_cuda_head_norm_backward},
+    KernelEntry{"cached_attention", make_cuda_cached_attention},
+    KernelEntry{"cached_mamba2", make_cuda_cached_mamba2},
     KernelEntry{"mamba2", make_cuda_mamba2},
     KernelEntry{"mamba2_backward", make_cuda_mamba2_backward},
     KernelEntry{"offload", make_cuda_offload},

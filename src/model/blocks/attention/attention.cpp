@@ -6,6 +6,7 @@
 #include "model/block_builder.h"
 #include "model/blocks/attention/heads.h"
 #include "model/blocks/registry.h"
+#include "ops/cached_attention.h"
 #include "ops/context_attention.h"
 #include "ops/head_norm.h"
 #include "ops/rope.h"
@@ -123,11 +124,20 @@ ValueId forward(BlockBuilder& builder, ValueId x) {
                {.heads = local.heads,
                 .kv_heads = local.kv_heads,
                 .head_size = spec.head_size,
-                .sequence = builder.local_sequence(),
+                .sequence = builder.positioned_rows(),
                 .theta = spec.rope_theta,
                 .positions = builder.positions(),
                 .scaling = spec.rope_scaling},
                "attention.rope", builder.document_starts());
+  }
+  if (const auto cache = builder.cache()) {
+    const ValueId mixed = cached_attention(builder.graph(), qkv, *cache,
+                                           {.heads = local.heads,
+                                            .kv_heads = local.kv_heads,
+                                            .head_size = spec.head_size,
+                                            .scale = 0.0},
+                                           "attention.core");
+    return builder.row_linear(mixed, "attention.proj", {{"proj"}});
   }
   const ValueId mixed = context_attention(builder.graph(), qkv,
                                           {.core = {.heads = local.heads,

@@ -8,7 +8,7 @@
 #include "base/errors.h"
 #include "model/block_builder.h"
 #include "model/blocks/registry.h"
-#include "ops/mamba2.h"
+#include "ops/cached_mamba2.h"
 
 namespace braid {
 namespace {
@@ -136,15 +136,16 @@ ValueId forward(BlockBuilder& builder, ValueId x) {
   a.groups /= ranks;
   a.norm_groups /= ranks;
   const ValueId rows = builder.column_linear(x, "mamba.in_proj");
-  const ValueId mixed = mamba2(builder.graph(),
-                               {.zxbcdt = rows,
+  const Mamba2Operands operands{.zxbcdt = rows,
                                 .conv_weight = builder.scoped_param("mamba.conv.weight"),
                                 .conv_bias = builder.scoped_param("mamba.conv.bias"),
                                 .dt_bias = builder.scoped_param("mamba.dt_bias"),
                                 .a_log = builder.scoped_param("mamba.a_log"),
                                 .skip = builder.scoped_param("mamba.skip"),
-                                .norm_weight = builder.scoped_param("mamba.norm.weight")},
-                               a, "mamba.core");
+                                .norm_weight = builder.scoped_param("mamba.norm.weight")};
+  const auto cache = builder.cache();
+  const ValueId mixed = cache ? cached_mamba2(builder.graph(), operands, *cache, a, "mamba.core")
+                              : mamba2(builder.graph(), operands, a, "mamba.core");
   return builder.row_linear(mixed, "mamba.out_proj");
 }
 

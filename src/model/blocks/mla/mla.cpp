@@ -6,6 +6,7 @@
 #include "model/block_builder.h"
 #include "model/blocks/attention/heads.h"
 #include "model/blocks/registry.h"
+#include "ops/cached_attention.h"
 #include "ops/columns.h"
 #include "ops/context_attention.h"
 #include "ops/linear.h"
@@ -164,36 +165,50 @@ ValueId packed_heads(BlockBuilder& builder, ValueId x) {
                   .rotated = spec.qk_rope_head_dim,
                   .value = spec.v_head_dim,
                   .head_size = padded_size(spec),
-                  .sequence = builder.local_sequence(),
+                  .sequence = builder.positioned_rows(),
                   .theta = spec.rope_theta,
                   .positions = builder.positions(),
                   .scaling = spec.rope_scaling},
                  "mla.qkv");
 }
 
-ValueId forward(BlockBuilder& builder, ValueId x) {
+/// A cache holds the keys and values of all heads, not the latent that they are made of.
+ValueId mixed_heads(BlockBuilder& builder, ValueId qkv) {
   const ModelSpec& spec = builder.spec();
   const ContextShard& context = builder.context();
   const int64_t heads = heads_of_rank(spec, builder.tensor());
   const int64_t head_size = padded_size(spec);
-  const ValueId mixed = context_attention(builder.graph(), packed_heads(builder, x),
-                                          {.core = {.heads = heads,
-                                                    .kv_heads = heads,
-                                                    .head_size = head_size,
-                                                    .sequence = builder.local_sequence(),
-                                                    .scale = score_scale(spec),
-                                                    .documents = builder.documents(),
-                                                    .padding = {.value_size = spec.v_head_dim}},
-                                           .inner = context.inner,
-                                           .inner_runs = context.runs(builder.sequence()),
-                                           .outer = context.outer(),
-                                           .outer_index = context.outer_index(),
-                                           .method = context.method,
-                                           .starts = builder.attention_starts()},
-                                          "mla.core");
-  const ValueId values = take_columns(
-      builder.graph(), mixed,
-      {.runs = heads, .width = head_size, .begin = 0, .size = spec.v_head_dim}, "mla.values");
+  if (const auto cache = builder.cache()) {
+    return cached_attention(
+        builder.graph(), qkv, *cache,
+        {.heads = heads, .kv_heads = heads, .head_size = head_size, .scale = score_scale(spec)},
+        "mla.core");
+  }
+  return context_attention(builder.graph(), qkv,
+                           {.core = {.heads = heads,
+                                     .kv_heads = heads,
+                                     .head_size = head_size,
+                                     .sequence = builder.local_sequence(),
+                                     .scale = score_scale(spec),
+                                     .documents = builder.documents(),
+                                     .padding = {.value_size = spec.v_head_dim}},
+                            .inner = context.inner,
+                            .inner_runs = context.runs(builder.sequence()),
+                            .outer = context.outer(),
+                            .outer_index = context.outer_index(),
+                            .method = context.method,
+                            .starts = builder.attention_starts()},
+                           "mla.core");
+}
+
+ValueId forward(BlockBuilder& builder, ValueId x) {
+  const ModelSpec& spec = builder.spec();
+  const int64_t heads = heads_of_rank(spec, builder.tensor());
+  const ValueId mixed = mixed_heads(builder, packed_heads(builder, x));
+  const ValueId values =
+      take_columns(builder.graph(), mixed,
+                   {.runs = heads, .width = padded_size(spec), .begin = 0, .size = spec.v_head_dim},
+                   "mla.values");
   return builder.row_linear(values, "mla.proj");
 }
 
