@@ -65,6 +65,9 @@ enum class RouterScores : uint8_t { kSoftmax, kSigmoid };
 /// optimizer.schedule.
 enum class RateSchedule : uint8_t { kCosine, kLinear, kPolynomial, kInverseSqrt, kWsd, kConstant };
 
+/// data.packing.
+enum class Packing : uint8_t { kConcatenate, kBestFit };
+
 /// optimizer.decay_shape.
 enum class DecayShape : uint8_t { kLinear, kCosine, kOneMinusSqrt };
 
@@ -186,6 +189,10 @@ inline constexpr auto kChoices<RateSchedule> =
                               {"inverse_sqrt", RateSchedule::kInverseSqrt},
                               {"wsd", RateSchedule::kWsd},
                               {"constant", RateSchedule::kConstant}}};
+
+template <>
+inline constexpr auto kChoices<Packing> =
+    Choices<Packing, 2>{{{"concatenate", Packing::kConcatenate}, {"best_fit", Packing::kBestFit}}};
 
 template <>
 inline constexpr auto kChoices<DecayShape> =

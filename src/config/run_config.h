@@ -228,6 +228,7 @@ struct DataConfig {
   std::string split = "969,30,1";
   bool append_eod = true;
   int64_t seed = 0;
+  std::string packing = "concatenate";
   bool document_mask = false;
   int64_t document_length = 0;
 

@@ -6,7 +6,7 @@
 
 namespace braid {
 
-BlendedDataset::BlendedDataset(std::vector<const GptDataset*> corpora,
+BlendedDataset::BlendedDataset(std::vector<const SampleSource*> corpora,
                                std::span<const double> shares, int64_t num_samples)
     : corpora_(std::move(corpora)),
       order_(build_blend_order(shares, num_samples)),

@@ -14,7 +14,7 @@ class BlendedDataset final : public SampleSource {
  public:
   /// `corpora`, at least one, must outlive this and have at least the `samples_per_corpus` of
   /// `num_samples`; all have samples of the same length. `shares` are from `normalized_weights`.
-  BlendedDataset(std::vector<const GptDataset*> corpora, std::span<const double> shares,
+  BlendedDataset(std::vector<const SampleSource*> corpora, std::span<const double> shares,
                  int64_t num_samples);
 
   int64_t sequence_tokens() const override { return corpora_.front()->sequence_tokens(); }
@@ -25,7 +25,7 @@ class BlendedDataset final : public SampleSource {
   int64_t samples_of(size_t corpus) const { return counts_[corpus]; }
 
  private:
-  std::vector<const GptDataset*> corpora_;
+  std::vector<const SampleSource*> corpora_;
   BlendOrder order_;
   std::vector<int64_t> counts_;  // by corpus
 };

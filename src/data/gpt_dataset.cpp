@@ -103,19 +103,14 @@ DatasetSplit split_sequences(std::string_view weights, int64_t num_sequences,
   return split;
 }
 
-GptDataset::GptDataset(const IndexedDataset& dataset, SequenceRange range,
-                       const GptDatasetOptions& options)
-    : dataset_(dataset),
-      mask_(options.mask),
-      range_(range),
-      sequence_tokens_(options.sequence_tokens),
-      vocabulary_size_(options.vocabulary_size) {
+std::vector<int32_t> checked_lengths(const IndexedDataset& dataset, SequenceRange range,
+                                     const GptDatasetOptions& options) {
   check(
       range.begin >= 0 && range.begin <= range.end && range.end <= dataset.index().num_sequences(),
       "range [{}, {}) of {} sequences", range.begin, range.end, dataset.index().num_sequences());
   check_options(options);
-  if (mask_ != nullptr) {
-    check_mask(dataset, *mask_);
+  if (options.mask != nullptr) {
+    check_mask(dataset, *options.mask);
   }
   if (range.size() == 0) {
     throw_config_error(
@@ -124,7 +119,17 @@ GptDataset::GptDataset(const IndexedDataset& dataset, SequenceRange range,
         options.name, dataset.prefix(), dataset.index().num_sequences(),
         options.name == "validation" ? ", or set eval.interval = 0" : "");
   }
-  const std::vector<int32_t> lengths = lengths_of(dataset.index(), range);
+  return lengths_of(dataset.index(), range);
+}
+
+GptDataset::GptDataset(const IndexedDataset& dataset, SequenceRange range,
+                       const GptDatasetOptions& options)
+    : dataset_(dataset),
+      mask_(options.mask),
+      range_(range),
+      sequence_tokens_(options.sequence_tokens),
+      vocabulary_size_(options.vocabulary_size) {
+  const std::vector<int32_t> lengths = checked_lengths(dataset, range, options);
   tokens_per_epoch_ = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
   if (tokens_per_epoch_ <= sequence_tokens_) {
     throw_data_error(

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "data/indexed_dataset.h"
 #include "data/sample_order.h"
@@ -20,6 +21,15 @@ class SampleSource {
   virtual int64_t num_samples() const = 0;
   /// Fills `tokens` [T] and `labels` [T] of sample 0 <= sample < num_samples().
   virtual void read(int64_t sample, std::span<int32_t> tokens, std::span<int32_t> labels) const = 0;
+};
+
+/// Samples of one corpus, epoch after epoch.
+class CorpusSamples : public SampleSource {
+ public:
+  /// Text that differs for other orders of the samples of one dataset, range, sequence and seed.
+  virtual std::string order() const = 0;
+  /// Tokens of an epoch's samples.
+  virtual int64_t tokens_per_epoch() const = 0;
 };
 
 /// Sequences of the training, validation and test parts.
@@ -43,8 +53,13 @@ struct GptDatasetOptions {
   const IndexedDataset* mask = nullptr;
 };
 
+/// The lengths of the sequences of the range. Throws as the constructor of GptDataset, except for
+/// the number of tokens.
+std::vector<int32_t> checked_lengths(const IndexedDataset& dataset, SequenceRange range,
+                                     const GptDatasetOptions& options);
+
 /// Samples of T tokens from a range of sequences, in the order of `build_sample_order`.
-class GptDataset final : public SampleSource {
+class GptDataset final : public CorpusSamples {
  public:
   /// `dataset` must outlive this. Throws ConfigError if T or the number of samples is out of range,
   /// DataError if the range has no sequence, too few tokens for one sample, or the mask other
@@ -55,11 +70,10 @@ class GptDataset final : public SampleSource {
   /// The requested number; for one epoch, its full samples.
   int64_t num_samples() const override { return num_samples_; }
   int64_t num_epochs() const { return order_.num_epochs; }
-  /// Text that differs for other orders of the samples of one dataset, range, sequence and seed:
   /// "200 samples in 2 epochs, the last one shuffled apart".
-  std::string order() const;
+  std::string order() const override;
   /// Tokens of the range, counted once.
-  int64_t tokens_per_epoch() const { return tokens_per_epoch_; }
+  int64_t tokens_per_epoch() const override { return tokens_per_epoch_; }
   /// `labels` are `tokens` shifted by one: labels[i] follows tokens[i], and is -1 if the mask is 0.
   /// Throws DataError as IndexedDataset::read.
   void read(int64_t sample, std::span<int32_t> tokens, std::span<int32_t> labels) const override;

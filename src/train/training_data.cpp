@@ -10,7 +10,9 @@
 #include "base/philox.h"
 #include "base/text.h"
 #include "config/blend.h"
+#include "config/choices.h"
 #include "data/blended_dataset.h"
+#include "data/packed_dataset.h"
 #include "data/tokenize.h"
 #include "data/unigram_entropy.h"
 
@@ -153,6 +155,17 @@ void open_mask(TrainingCorpus& corpus, const TrainingDataOptions& options) {
   }
 }
 
+/// The samples of a part of a corpus by data.packing.
+std::unique_ptr<CorpusSamples> samples_of(const TrainingCorpus& corpus, SequenceRange range,
+                                          const RunConfig& config, const Tokenizer& tokenizer,
+                                          const GptDatasetOptions& options) {
+  if (choice<Packing>(config.data.packing) == Packing::kConcatenate) {
+    return std::make_unique<GptDataset>(*corpus.tokens, range, options);
+  }
+  return std::make_unique<PackedDataset>(*corpus.tokens, range, options,
+                                         tokenizer.eod_id().value_or(0));
+}
+
 std::string identity_of(const TrainingCorpus& corpus) {
   const std::string tokens = corpus.tokens->identity();
   return corpus.mask ? fmt::format("{}, mask {}", tokens, corpus.mask->identity()) : tokens;
@@ -197,7 +210,7 @@ TrainingData::TrainingData(const RunConfig& config, const Tokenizer& tokenizer,
     }
     open_mask(corpora_.back(), options);
   }
-  open_parts(config, tokenizer, options.num_samples);
+  open_parts(config, tokenizer, options);
   if (config.data.blend.empty()) {
     training_ = corpora_.front().training.get();
     held_out_ = corpora_.front().held_out.get();
@@ -218,7 +231,8 @@ TrainingData::TrainingData(const RunConfig& config, const Tokenizer& tokenizer,
 /// The training and held-out samples of each corpus. A lone data.train has the samples of the run
 /// themselves, those of a blend a surplus, as in Megatron-LM.
 void TrainingData::open_parts(const RunConfig& config, const Tokenizer& tokenizer,
-                              int64_t num_samples) {
+                              const TrainingDataOptions& options) {
+  const int64_t num_samples = options.num_samples;
   const bool blends = !config.data.blend.empty();
   const auto parts_of = [&](int64_t total) {
     return blends ? samples_per_corpus(shares(), total) : std::vector<int64_t>{total};
@@ -233,16 +247,18 @@ void TrainingData::open_parts(const RunConfig& config, const Tokenizer& tokenize
     const DatasetSplit split =
         split_sequences(config.data.split, corpus.tokens->index().num_sequences());
     const auto part = [&](std::string name, SequenceRange range, int64_t samples) {
-      return std::make_unique<GptDataset>(
-          *corpus.tokens, range,
-          GptDatasetOptions{.name = std::move(name),
-                            .sequence_tokens = config.train.sequence,
-                            .num_samples = samples,
-                            .seed = static_cast<uint64_t>(config.data.seed),
-                            .vocabulary_size = tokenizer.vocabulary_size(),
-                            .mask = corpus.mask.get()});
+      return samples_of(corpus, range, config, tokenizer,
+                        {.name = std::move(name),
+                         .sequence_tokens = config.train.sequence,
+                         .num_samples = samples,
+                         .seed = static_cast<uint64_t>(config.data.seed),
+                         .vocabulary_size = tokenizer.vocabulary_size(),
+                         .mask = corpus.mask.get()});
     };
     corpus.training = part("training", split[0], training[i]);
+    if (const auto* packed = dynamic_cast<const PackedDataset*>(corpus.training.get())) {
+      options.message(fmt::format("data     {}: {}", corpus.source, packed->describe()));
+    }
     if (config.eval.interval > 0) {
       corpus.held_out_range = split[1];
       corpus.held_out = part("validation", split[1], held_out[i]);
@@ -252,7 +268,7 @@ void TrainingData::open_parts(const RunConfig& config, const Tokenizer& tokenize
 
 void TrainingData::blend(const RunConfig& config, const TrainingDataOptions& options) {
   const auto blended = [&](auto member, int64_t num_samples) {
-    std::vector<const GptDataset*> parts;
+    std::vector<const SampleSource*> parts;
     for (const TrainingCorpus& corpus : corpora_) {
       parts.push_back((corpus.*member).get());
     }

@@ -31,8 +31,8 @@ struct TrainingCorpus {
   double share = 1;    ///< of the samples
   std::unique_ptr<IndexedDataset> tokens;
   std::unique_ptr<IndexedDataset> mask;  ///< of conversations; null: all tokens are labels
-  std::unique_ptr<GptDataset> training;
-  std::unique_ptr<GptDataset> held_out;  ///< null without evaluation
+  std::unique_ptr<CorpusSamples> training;
+  std::unique_ptr<CorpusSamples> held_out;  ///< null without evaluation
   SequenceRange held_out_range;
 };
 
@@ -64,7 +64,8 @@ class TrainingData {
 
  private:
   std::vector<double> shares() const;
-  void open_parts(const RunConfig& config, const Tokenizer& tokenizer, int64_t num_samples);
+  void open_parts(const RunConfig& config, const Tokenizer& tokenizer,
+                  const TrainingDataOptions& options);
   void blend(const RunConfig& config, const TrainingDataOptions& options);
 
   std::vector<TrainingCorpus> corpora_;
