@@ -285,10 +285,27 @@ void check_schedule(const OptimizerConfig& optimizer, int64_t steps) {
   }
 }
 
-/// A key that only one optimizer or schedule reads.
-void check_read_with(bool is_default, std::string_view key, bool is_read, std::string_view reader) {
-  require(is_default || is_read,
-          "optimizer.{}: is read with optimizer.{} only; set it, or remove the key", key, reader);
+/// As in a run file.
+std::string value_text(double value) {
+  return fmt::format("{}", value);
+}
+std::string value_text(int64_t value) {
+  return fmt::format("{}", value);
+}
+std::string value_text(bool value) {
+  return value ? "true" : "false";
+}
+std::string value_text(const std::string& value) {
+  return quote(value);
+}
+
+/// A key that only one optimizer or schedule reads: `reader` is the key and value with which it is.
+template <class T>
+void check_read_with(std::string_view key, const T& value, const T& usual, bool is_read,
+                     std::string_view reader) {
+  require(is_read || value == usual,
+          "optimizer.{} = {}: is read with optimizer.{} only; set optimizer.{} = {}", key,
+          value_text(value), reader, key, value_text(usual));
 }
 
 void check_update(const OptimizerConfig& optimizer) {
@@ -297,13 +314,13 @@ void check_update(const OptimizerConfig& optimizer) {
   const bool muon = optimizer.name == "muon";
   constexpr std::string_view kSgd = "name = \"sgd\"";
   constexpr std::string_view kMuon = "name = \"muon\"";
-  check_read_with(optimizer.momentum == usual.momentum, "momentum", sgd, kSgd);
-  check_read_with(optimizer.nesterov == usual.nesterov, "nesterov", sgd, kSgd);
-  check_read_with(optimizer.muon_momentum == usual.muon_momentum, "muon_momentum", muon, kMuon);
-  check_read_with(optimizer.muon_nesterov == usual.muon_nesterov, "muon_nesterov", muon, kMuon);
-  check_read_with(optimizer.muon_steps == usual.muon_steps, "muon_steps", muon, kMuon);
-  check_read_with(optimizer.muon_scale == usual.muon_scale, "muon_scale", muon, kMuon);
-  check_read_with(optimizer.muon_dtype == usual.muon_dtype, "muon_dtype", muon, kMuon);
+  check_read_with("momentum", optimizer.momentum, usual.momentum, sgd, kSgd);
+  check_read_with("nesterov", optimizer.nesterov, usual.nesterov, sgd, kSgd);
+  check_read_with("muon_momentum", optimizer.muon_momentum, usual.muon_momentum, muon, kMuon);
+  check_read_with("muon_nesterov", optimizer.muon_nesterov, usual.muon_nesterov, muon, kMuon);
+  check_read_with("muon_steps", optimizer.muon_steps, usual.muon_steps, muon, kMuon);
+  check_read_with("muon_scale", optimizer.muon_scale, usual.muon_scale, muon, kMuon);
+  check_read_with("muon_dtype", optimizer.muon_dtype, usual.muon_dtype, muon, kMuon);
   require(!optimizer.nesterov || optimizer.momentum > 0,
           "optimizer.nesterov = true: looks ahead by optimizer.momentum, which is 0; set "
           "optimizer.momentum = 0.9, or optimizer.nesterov = false");
@@ -318,7 +335,7 @@ void check_optimizer(const OptimizerConfig& optimizer, int64_t steps) {
           "optimizer.decay_shape = {}: is read with schedule = \"wsd\" only; schedule is {}; set "
           "optimizer.schedule = \"wsd\" or remove the key",
           quote(optimizer.decay_shape), quote(optimizer.schedule));
-  check_read_with(optimizer.decay_power == OptimizerConfig().decay_power, "decay_power",
+  check_read_with("decay_power", optimizer.decay_power, OptimizerConfig().decay_power,
                   optimizer.schedule == "polynomial", "schedule = \"polynomial\"");
   check_schedule(optimizer, steps);
   check_update(optimizer);

@@ -12,7 +12,12 @@ void check_one_moment(const OpSpec& spec, bool has_moment, bool has_param) {
   const OperandSpec& grad = operands.next("grad", Access::kRead, 1);
   operands.require(grad.dtype == DType::kF32, "grad must be f32");
   operands.expect("scale", Access::kRead, DType::kF32, {1});
-  const DType moments = check_scalars(operands);
+  DType moments = DType::kF32;
+  if (has_moment) {
+    moments = check_scalars(operands);
+  } else {
+    operands.expect("scalars", Access::kRead, DType::kF32, {3});
+  }
   operands.expect("weight", Access::kReadWrite, DType::kF32, grad.shape);
   if (has_moment) {
     operands.expect("exp_avg", Access::kReadWrite, moments, grad.shape);

@@ -35,9 +35,10 @@ struct LionAttributes {
 /// sgd:
 ///   exp_avg = momentum exp_avg + g;  d = nesterov ? g + momentum exp_avg : exp_avg
 ///   weight -= lr * weight_decay * weight;  weight -= lr * d
-/// With momentum 0 there is no operand exp_avg, and d = g. As torch.optim.SGD without dampening,
-/// but decay is decoupled as in adamw: it does not enter exp_avg. Source: Loshchilov and Hutter,
-/// Decoupled weight decay regularization, 2019, algorithm 1.
+/// With momentum 0 there is no operand exp_avg, scalars has 3 elements, and d = g. As
+/// torch.optim.SGD without dampening, but decay is decoupled as in adamw: it does not enter
+/// exp_avg. Source: Loshchilov and Hutter, Decoupled weight decay regularization, 2019,
+/// algorithm 1.
 struct SgdAttributes {
   double momentum = 0.0;
   bool nesterov = false;

@@ -78,7 +78,7 @@ void check_muon_update(const OpSpec& spec) {
   const OperandSpec& update = operands.next("update", Access::kRead, 1);
   require_narrow(operands, update, "update");
   operands.expect("scale", Access::kRead, DType::kF32, {1});
-  static_cast<void>(check_scalars(operands));
+  operands.expect("scalars", Access::kRead, DType::kF32, {3});
   operands.expect("weight", Access::kReadWrite, DType::kF32, update.shape);
   if (attributes.has_param) {
     operands.expect("param", Access::kWrite, DType::kBF16, update.shape);

@@ -57,7 +57,7 @@ struct WeightedSumAttributes {
   }
 };
 
-/// muon_update: update T [n], scale f32 [1], scalars f32 [3] or [4], weight f32 [n] (rw),
+/// muon_update: update T [n], scale f32 [1], scalars f32 [3], weight f32 [n] (rw),
 /// optionally param bf16 [n] (written: the weight rounded to nearest even).
 ///   weight -= lr * weight_decay * weight;  weight -= lr * update
 /// where lr is as in adamw. Not if scale is 0; param is still written.

@@ -215,10 +215,10 @@ void MuonTasks::add_update(size_t unit, const UpdateRun& run, const State& state
                   .group = {run.rate}}),
               .operands = {operand(options_.muon.dtype, Access::kRead, shape),
                            operand(DType::kF32, Access::kRead, {1}),
-                           operand(DType::kF32, Access::kRead, {builder.whole(state.scalars).end}),
+                           operand(DType::kF32, Access::kRead, {3}),
                            operand(DType::kF32, Access::kReadWrite, shape)}};
   std::vector<BufferRange> ranges{directions.at(range), builder.whole(state.grad_scale),
-                                  builder.whole(state.scalars), state.weights.at(range)};
+                                  BufferRange{state.scalars, 0, 3}, state.weights.at(range)};
   if (has_param) {
     spec.operands.push_back(operand(DType::kBF16, Access::kWrite, shape));
     ranges.push_back(units_.params(unit).at(range));

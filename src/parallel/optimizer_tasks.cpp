@@ -290,17 +290,19 @@ void OptimizerTasks::update_run(size_t unit, const UpdateRun& run, UnitRange ran
   ProgramBuilder& builder = writer_.builder();
   const bool has_param = units_.dtype(unit) == DType::kBF16;
   const int64_t num_elems = range.num_elems();
+  const int moments = num_moments(rule_of(unit), options_.optimizer);
+  // The fourth number is for the rounding of moments.
+  const BufferRange scalars = moments > 0 ? builder.whole(scalars_) : BufferRange{scalars_, 0, 3};
   OpSpec spec = update_spec(unit, run, has_param);
   spec.operands = {vector_spec(DType::kF32, Access::kRead, num_elems),
                    vector_spec(DType::kF32, Access::kRead, 1),
-                   vector_spec(DType::kF32, Access::kRead, builder.whole(scalars_).end)};
+                   vector_spec(DType::kF32, Access::kRead, scalars.end)};
   std::vector<BufferRange> ranges{units_.main_grads(unit).at(range), builder.whole(grad_scale_),
-                                  builder.whole(scalars_)};
+                                  scalars};
   const auto add_state = [&](const UnitBuffer& state, DType dtype) {
     spec.operands.push_back(vector_spec(dtype, Access::kReadWrite, num_elems));
     ranges.push_back(state.at(range));
   };
-  const int moments = num_moments(rule_of(unit), options_.optimizer);
   add_state(main_weights_[unit], DType::kF32);
   if (moments >= 1) {
     add_state(exp_avg_[unit], options_.optimizer.moments_dtype);

@@ -64,9 +64,10 @@ std::string describe_groups(const ParallelOptions& options, double weight_decay,
   std::string text;
   for (const auto& [group, size] : groups) {
     const auto& [muon, decays, rate] = group;
-    text += fmt::format("{:<10}{}{} parameters, {} elements: weight_decay {}, learning_rate x {}\n",
-                        text.empty() ? "groups" : "", muon ? "muon, " : "", size.parameters,
-                        size.elems, decays ? weight_decay : 0.0, rate);
+    text +=
+        fmt::format("{:<10}{}{} parameter{}, {} elements: weight_decay {}, learning_rate x {}\n",
+                    text.empty() ? "groups" : "", muon ? "muon, " : "", size.parameters,
+                    size.parameters == 1 ? "" : "s", size.elems, decays ? weight_decay : 0.0, rate);
   }
   return text;
 }

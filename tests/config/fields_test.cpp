@@ -113,6 +113,7 @@ TEST(Fields, SayWhatAResumedRunMayChange) {
                                             "train.global_batch",
                                             "train.seed",
                                             "train.dtype",
+                                            "optimizer.name",
                                             "data.split",
                                             "data.seed",
                                             "data.document_mask"}));

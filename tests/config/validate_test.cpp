@@ -218,15 +218,18 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"optimizer.schedule=inverse_sqrt\noptimizer.decay_steps=5",
                "optimizer.decay_steps = 5: schedule = \"inverse_sqrt\" decays with each step; set "
                "optimizer.decay_steps = 0"},
-        Broken{"optimizer.decay_power=3",
-               "optimizer.decay_power: is read with "
-               "optimizer.schedule = \"polynomial\" only"},
+        Broken{
+            "optimizer.decay_power=3",
+            "optimizer.decay_power = 3: is read with optimizer.schedule = \"polynomial\" only; set "
+            "optimizer.decay_power = 2"},
         Broken{"optimizer.nesterov=true",
-               "optimizer.nesterov: is read with optimizer.name = \"sgd\" only"},
+               "optimizer.nesterov = true: is read with optimizer.name = \"sgd\" only; set "
+               "optimizer.nesterov = false"},
         Broken{"optimizer.name=sgd\noptimizer.nesterov=true\noptimizer.momentum=0",
                "optimizer.nesterov = true: looks ahead by optimizer.momentum, which is 0"},
         Broken{"optimizer.name=lion\noptimizer.muon_steps=3",
-               "optimizer.muon_steps: is read with optimizer.name = \"muon\" only"},
+               "optimizer.muon_steps = 3: is read with optimizer.name = \"muon\" only; set "
+               "optimizer.muon_steps = 5"},
         Broken{"optimizer.decay_shape=cosine",
                "optimizer.decay_shape = \"cosine\": is read with "
                "schedule = \"wsd\" only; schedule is \"cosine\""}));

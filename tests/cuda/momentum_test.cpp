@@ -12,7 +12,7 @@ using MomentumCudaTest = CudaKernelTest;
 
 struct MomentumForm {
   std::string op;
-  Attributes attributes;
+  std::vector<Attribute> attributes;
   bool has_moment = true;
   bool has_param = true;
   DType moments = DType::kF32;

@@ -53,7 +53,7 @@ TEST(MuonMean, KeepsItsMeanInASkippedStep) {
   EXPECT_EQ(kernel.values(4), std::vector<double>(before.size(), 0.0));
 }
 
-OpSpec place_spec(std::string op, Attributes attributes, DType dtype, int64_t pitch,
+OpSpec place_spec(std::string op, std::vector<Attribute> attributes, DType dtype, int64_t pitch,
                   bool transposed) {
   const OperandSpec flat{.dtype = dtype,
                          .access = op == "take_matrix" ? Access::kRead : Access::kReadWrite,

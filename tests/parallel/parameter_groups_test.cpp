@@ -62,9 +62,9 @@ TEST(ParameterGroups, HaveALineEach) {
   EXPECT_EQ(describe_groups(options, 0.1,
                             std::vector{named("layers.0.b"), named("layers.0.a"),
                                         named("layers.1.b"), named("norm", false)}),
-            "groups    1 parameters, 100 elements: weight_decay 0, learning_rate x 1\n"
+            "groups    1 parameter, 100 elements: weight_decay 0, learning_rate x 1\n"
             "          2 parameters, 200 elements: weight_decay 0, learning_rate x 2\n"
-            "          1 parameters, 100 elements: weight_decay 0.1, learning_rate x 0.5\n");
+            "          1 parameter, 100 elements: weight_decay 0.1, learning_rate x 0.5\n");
 }
 
 }  // namespace
