@@ -402,9 +402,8 @@ void check_folders(const RunConfig& config) {
           "logging.run_folder = \"\": must name a folder, such as \"runs/first\"");
   // Other keys have such a value.
   require(config.logging.run_folder != "none",
-          "logging.run_folder = \"none\": a run needs a folder; set checkpoint.interval = 0 and "
-          "checkpoint.at_end = false for a run without checkpoints, or logging.run_folder = "
-          "\"./none\" for a folder of that name");
+          "logging.run_folder = \"none\": a run needs a folder, also without checkpoints; set "
+          "logging.run_folder = \"./none\" for one of that name");
   require(!config.checkpoint.resume.empty(),
           "checkpoint.resume = \"\": must be \"auto\", \"none\" or the path of a checkpoint");
 }

@@ -23,6 +23,15 @@ bool is_jsonl(std::string_view path) {
   return path.ends_with(".jsonl");
 }
 
+std::string without_line_end(std::string_view line) {
+  for (const char end : {'\n', '\r'}) {
+    if (line.ends_with(end)) {
+      line.remove_suffix(1);
+    }
+  }
+  return std::string(line);
+}
+
 PromptLine parse_prompt(std::string_view text, const std::string& where) {
   const nlohmann::json value = parse_json(text, where, kLineLimits);
   if (!value.is_object()) {
@@ -55,7 +64,7 @@ std::vector<PromptLine> read_prompts(const std::string& path) {
     }
     prompts.push_back(is_jsonl(path)
                           ? parse_prompt(*text, fmt::format("'{}' line {}", path, lines.number()))
-                          : PromptLine{.prompt = std::string(*text), .seed = {}});
+                          : PromptLine{.prompt = without_line_end(*text), .seed = {}});
     prompts.back().line = lines.number();
   }
   if (prompts.empty()) {

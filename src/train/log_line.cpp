@@ -119,7 +119,7 @@ std::string LogInterval::short_line(const RunSize& run) const {
   const double tokens_per_s = ms_sum_ > 0 ? tokens_sum_ / (ms_sum_ / 1e3) : 0;
   const std::string last_step = std::to_string(run.num_steps);
   const std::string line = fmt::format(
-      "step {:>{}}/{}  loss {}  grad {:.3f}  lr {:.2e}  {}  {} tok/s", last_.step, last_step.size(),
+      "step {:>{}}/{}  loss {}  grad {:.3g}  lr {:.2e}  {}  {} tok/s", last_.step, last_step.size(),
       last_step,
       num_advanced_ > 0 ? fmt::format("{:.4f}", loss_sum_ / static_cast<double>(num_advanced_))
                         : "-",

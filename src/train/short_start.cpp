@@ -45,9 +45,10 @@ std::string short_start(const RunPlan& plan, const Device& device, double setup_
                          format_count(num_parameters(run.model)), device.backend->name,
                          describe_ranks(config.parallel))) +
          "\n" +
-         cut(fmt::format("step     {} tokens: {} sequences of {} in {} microbatches; {} per rank",
+         cut(fmt::format("step     {} tokens: {} sequences of {} in {} microbatch{}; {} per rank",
                          format_count(run.tokens_per_step()), config.train.global_batch,
                          config.train.sequence, run.num_microbatches,
+                         run.num_microbatches == 1 ? "" : "es",
                          format_bytes(plan.ranks.front().memory.peak_bytes()))) +
          "\n" +
          cut(fmt::format("run      {} (config.toml, {}); set up in {}", config.logging.run_folder,

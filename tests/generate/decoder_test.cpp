@@ -75,7 +75,7 @@ std::vector<Family> families() {
   ModelSpec mamba = with_mamba(base_model(), "mamba*3");
   mamba.style = kMamba2Style;
   found.push_back({"mamba2", mamba});
-  ModelSpec hybrid = with_experts(with_mamba(base_model(), "M*-ME*"));
+  ModelSpec hybrid = with_mamba(base_model(), "M*-M*");
   hybrid.style = kNemotronHStyle;
   found.push_back({"hybrid", hybrid});
   return found;

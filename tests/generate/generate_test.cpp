@@ -174,14 +174,15 @@ TEST(Generator, GivesTheSameTokensWithAnyContextThatHoldsThem) {
   EXPECT_EQ(generate_with(model, 20, {1, 2, 3}, 12, greedy), tokens);
 }
 
-// At the end of the context the text goes on with its last half, as if that were the prompt.
+// The 21st token is drawn with a full context. The next ones follow the last half of a context, as
+// if that were the prompt.
 TEST(Generator, GoesOnWithTheLastHalfOfAFullContext) {
   const ModelSpec model = small_model(kLlamaStyle);
   const SamplingOptions greedy{.temperature = 0.0};
   const auto tokens = generate_with(model, 20, {1, 2, 3}, 24, greedy);
-  const std::vector<int32_t> half(tokens.begin() + 10, tokens.begin() + 20);
-  const auto rest = generate_with(model, 20, half, 7, greedy);
-  EXPECT_EQ(std::vector<int32_t>(tokens.begin() + 10, tokens.end()), rest);
+  const std::vector<int32_t> half(tokens.begin() + 11, tokens.begin() + 21);
+  const auto rest = generate_with(model, 20, half, 6, greedy);
+  EXPECT_EQ(std::vector<int32_t>(tokens.begin() + 11, tokens.end()), rest);
 }
 
 // More prompts than sequences, of other lengths and seeds, some of which end early.

@@ -25,7 +25,7 @@ class PromptFile : public ::testing::Test {
 };
 
 TEST_F(PromptFile, OfTextHasAPromptPerLine) {
-  const auto prompts = read("a.txt", "one\n\n {\"prompt\": 1}\n");
+  const auto prompts = read("a.txt", "one\r\n\n {\"prompt\": 1}\n");
   ASSERT_EQ(prompts.size(), 2u);
   EXPECT_EQ(prompts[0].prompt, "one");
   EXPECT_EQ(prompts[1].prompt, " {\"prompt\": 1}");

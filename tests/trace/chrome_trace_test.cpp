@@ -130,8 +130,9 @@ TEST(ChromeTrace, ShowsCountersInTheirStep) {
   const Timeline steps[] = {small_timeline(1), small_timeline(2)};
   const TraceCounter counter{
       .step = 1, .rank = 0, .name = "bytes", .time_ns = {0, 500}, .values = {7, 9}};
+  const Json document = Json::parse(chrome_trace_json(steps, {&counter, 1}));
   std::vector<Json> events;
-  for (const Json& event : Json::parse(chrome_trace_json(steps, {&counter, 1})).at("traceEvents")) {
+  for (const Json& event : document.at("traceEvents")) {
     if (event.at("ph") == "C") {
       events.push_back(event);
     }

@@ -58,7 +58,7 @@ TEST(ShortLogLine, HasMeansOfTheInterval) {
   record.tokens_per_s = 3000;
   interval.add(record);
   EXPECT_EQ(short_line_of(interval),
-            "step   10/1000  loss 5.5000  grad 1.235  lr 2.50e-04  200 ms  2.50K tok/s");
+            "step   10/1000  loss 5.5000  grad 1.23  lr 2.50e-04  200 ms  2.50K tok/s");
 }
 
 TEST(ShortLogLine, HasALineMoreForWhatIsRare) {
