@@ -23,7 +23,7 @@ RunConfig small_run() {
   config.model.vocabulary = 1024;
   config.train.sequence = 1024;
   config.train.microbatch = 2;
-  config.train.global_batch = 64;
+  config.train.global_batch = 32;
   config.train.dtype = "bfloat16";
   config.parallel.ranks = 16;
   config.parallel.pipeline = 2;

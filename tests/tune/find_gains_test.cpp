@@ -23,6 +23,7 @@ RunSpec run_of(RunConfig config) {
 
 RunConfig wasteful() {
   RunConfig config = small_search_run(4);
+  config.model.layers = 2;
   config.parallel.tensor = 4;
   config.overlap.mode = "off";
   config.memory.recompute = "full";
