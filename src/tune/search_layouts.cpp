@@ -132,6 +132,7 @@ class Search {
 
   /// Makes the layouts that were not tried anew for the next part.
   void forget_untried() {
+    is_first_part_ = false;
     candidates_.clear();
     search_.counts.behind = 0;
     search_.counts.too_big = num_tried_too_big_;
@@ -275,6 +276,9 @@ class Search {
   }
 
   bool will_fit(const Candidate& it) const {
+    if (is_first_part_ && it.bounds.peak_bytes * most_memory_error_ > memory_limit()) {
+      return false;  // the next part may try it
+    }
     const auto found = errors_.find(mesh_key(*it.layout));
     return found == errors_.end() ||
            it.bounds.peak_bytes * std::min(found->second.memory, 1.0) <= memory_limit();
@@ -374,6 +378,7 @@ class Search {
     const double memory =
         static_cast<double>(trial.result.needed_bytes) / candidate.bounds.peak_bytes;
     errors.memory = std::max(errors.memory, memory);
+    most_memory_error_ = std::max(most_memory_error_, memory);
     if (!trial.fits) {
       ++search_.counts.too_big;
       ++num_tried_too_big_;
@@ -428,6 +433,8 @@ class Search {
   std::vector<Candidate> candidates_;
   std::map<MeshKey, Errors> errors_;
   double least_error_ = 1;
+  double most_memory_error_ = 1;  // of any layout
+  bool is_first_part_ = true;     // which looks for any layout that fits
   Candidate smallest_;
   Layout nearest_;
   int64_t nearest_bytes_ = 0;
