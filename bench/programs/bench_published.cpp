@@ -6,7 +6,10 @@
 //   braid_bench_published --stack NAME        with that stack for all rows; a file: for fits
 //   braid_bench_published --jobs 2            rows at once
 //   braid_bench_published --parts FILE        what fits need: a row's seconds by family of ops,
-//   tasks braid_bench_published --check PAGE        fails unless the page has the table as printed
+//                                             tasks
+//   braid_bench_published --fit-ranges true   errors of kernels with which ranges reach nine tenths
+//                                             of the fitting rows
+//   braid_bench_published --check PAGE        fails unless the page has the table as printed
 
 #include <fmt/core.h>
 
@@ -24,6 +27,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "plan/simulated_run.h"
+#include "plan/step_range.h"
 #include "programs/published_rows.h"
 #include "sim/analytic_model.h"
 #include "sim/device_file.h"
@@ -38,10 +42,13 @@ struct Options {
   std::string page;
   std::string parts;
   int jobs = 2;
+  bool fit_ranges = false;
 };
 
 struct Prediction {
   double seconds = 0;
+  StepRange range;
+  bool has_fp8 = false;
   double compute = 0;  ///< parts of the step, means of all ranks
   double exposed = 0;
   double idle = 0;
@@ -73,6 +80,8 @@ Prediction predict(const PublishedRow& row, const std::string& stack) {
     const Program& program = busiest_program(run);
     const SerialPrediction sums = predict_serial(program, *model);
     Prediction prediction{.seconds = static_cast<double>(run.step_ns()) * 1e-9,
+                          .range = step_range(run, 1),
+                          .has_fp8 = run.spec().fp8.has_value(),
                           .compute = run.means().compute_ns / step_ns,
                           .exposed = run.means().all_exposed_ns / step_ns,
                           .idle = run.means().idle_ns() / step_ns,
@@ -90,14 +99,81 @@ double error_of(const PublishedRow& row, const Prediction& prediction) {
   return prediction.seconds / row.seconds - 1;
 }
 
+double seconds(int64_t ns) {
+  return static_cast<double>(ns) * 1e-9;
+}
+
+bool is_in_range(const PublishedRow& row, const Prediction& it) {
+  return row.seconds >= seconds(it.range.low_ns) && row.seconds <= seconds(it.range.high_ns);
+}
+
 std::string table_line(const PublishedRow& row, const Prediction& it) {
   if (!it.fault.empty()) {
     return fmt::format("{}: {}", row.name, it.fault);
   }
-  return fmt::format("| {} | {} | {} | {} | {:.3f} | {:.3f} | {:+.1f}% | {:.0f}, {:.0f}, {:.0f}% |",
-                     row.name, row.stack, row.layout, row.is_fitted ? "fitted" : "unfitted",
-                     row.seconds, it.seconds, 100 * error_of(row, it), 100 * it.compute,
-                     100 * it.exposed, 100 * it.idle);
+  return fmt::format(
+      "| {} | {} | {} | {} | {:.3f} | {:.3f} | {:+.1f}% | {:.3f} to {:.3f}{} | {:.0f}, {:.0f}, "
+      "{:.0f}% |",
+      row.name, row.stack, row.layout, row.is_fitted ? "fitted" : "unfitted", row.seconds,
+      it.seconds, 100 * error_of(row, it), seconds(it.range.low_ns), seconds(it.range.high_ns),
+      is_in_range(row, it) ? "" : ", missed", 100 * it.compute, 100 * it.exposed, 100 * it.idle);
+}
+
+/// How many published steps lie in the ranges of the simulated ones, and how wide these are.
+struct Coverage {
+  size_t num_rows = 0;
+  size_t num_in_range = 0;
+  double width = 0;  ///< sum of high / low - 1
+};
+
+std::string coverage_line(const std::string& what, const Coverage& it) {
+  const auto count = static_cast<double>(it.num_rows);
+  return fmt::format("| {} | {} | {} | {:.0f}% | {:.1f}% |", what, it.num_rows, it.num_in_range,
+                     100 * static_cast<double>(it.num_in_range) / count, 100 * it.width / count);
+}
+
+/// The relative error of this source with which the range just reaches the published step; NaN if
+/// the step does not have the source.
+double needed_error(const PublishedRow& row, const Prediction& it, std::string_view what) {
+  const double middle = it.seconds;
+  const bool is_slower = row.seconds > middle;
+  double others = 0;
+  double own = 0;
+  for (const RangeSource& source : it.range.sources) {
+    const double reach = std::abs(seconds(is_slower ? source.high_ns : source.low_ns) - middle);
+    if (source.what == what) {
+      own = reach;
+    } else {
+      others = std::hypot(others, reach);
+    }
+  }
+  const double distance = std::abs(row.seconds - middle);
+  return std::sqrt(std::max(0.0, distance * distance - others * others)) / own;
+}
+
+/// A line per stack and source: the error with which the ranges of nine tenths of the fitting rows
+/// reach the published step, relative to that in the stack's file. Compute of rows without FP8
+/// first (if the stack has any), then FP8 products.
+void print_fits(const std::vector<PublishedRow>& rows, const std::vector<Prediction>& predictions) {
+  constexpr double kReached = 0.9;
+  std::map<std::string, std::vector<double>> needed;
+  std::map<std::string, bool> has_bf16;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    has_bf16[rows[i].stack] |= rows[i].is_fitted && !predictions[i].has_fp8;
+  }
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].is_fitted) {
+      const bool is_fp8 = predictions[i].has_fp8 && has_bf16[rows[i].stack];
+      const std::string what = is_fp8 ? "FP8 products" : "kernels";
+      needed[rows[i].stack + ": " + what].push_back(needed_error(rows[i], predictions[i], what));
+    }
+  }
+  for (auto& [what, errors] : needed) {
+    std::sort(errors.begin(), errors.end());
+    const auto at = static_cast<size_t>(std::ceil(kReached * static_cast<double>(errors.size())));
+    fmt::print("{}: {:.2f} times that of the file, by {} rows\n", what, errors[at - 1],
+               errors.size());
+  }
 }
 
 /// "| what | rows | mean | median | worst |" of absolute errors, and the mean with its sign.
@@ -143,10 +219,10 @@ std::vector<Prediction> predictions_of(const std::vector<PublishedRow>& rows,
 std::vector<std::string> page_lines(const std::vector<PublishedRow>& rows,
                                     const std::vector<Prediction>& predictions) {
   std::vector<std::string> lines{
-      "| row | stack | tp-pp-cp-vp | half | published, s | simulated, s | error | compute, "
-      "exposed, "
-      "idle |",
-      "| --- | --- | --- | --- | --- | --- | --- | --- |"};
+      "| row | stack | tp-pp-cp-vp | half | published, s | simulated, s | error | range, s | "
+      "compute, exposed, idle |",
+      "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"};
+  std::map<std::string, Coverage> coverage;
   std::map<std::string, std::vector<double>> halves;
   for (size_t i = 0; i < rows.size(); ++i) {
     lines.push_back(table_line(rows[i], predictions[i]));
@@ -155,12 +231,23 @@ std::vector<std::string> page_lines(const std::vector<PublishedRow>& rows,
       const std::string half = rows[i].is_fitted ? "fitted" : "unfitted";
       halves["all " + half].push_back(error);
       halves[rows[i].stack + " " + half].push_back(error);
+      for (const std::string& what : {"all " + half, rows[i].stack + " " + half}) {
+        Coverage& it = coverage[what];
+        ++it.num_rows;
+        it.num_in_range += is_in_range(rows[i], predictions[i]) ? 1 : 0;
+        it.width += predictions[i].range.width();
+      }
     }
   }
   lines.insert(lines.end(), {"", "| rows | number | mean | median | worst | mean with sign |",
                              "| --- | --- | --- | --- | --- | --- |"});
   for (const auto& [what, errors] : halves) {
     lines.push_back(summary_line(what, errors));
+  }
+  lines.insert(lines.end(), {"", "| rows | number | in range | part | mean width of ranges |",
+                             "| --- | --- | --- | --- | --- |"});
+  for (const auto& [what, it] : coverage) {
+    lines.push_back(coverage_line(what, it));
   }
   return lines;
 }
@@ -200,6 +287,10 @@ int run(const Options& options) {
     return (row.name + ' ' + row.stack).find(options.rows) == std::string::npos;
   });
   const std::vector<Prediction> predictions = predictions_of(rows, options);
+  if (options.fit_ranges) {
+    print_fits(rows, predictions);
+    return 0;
+  }
   if (!options.parts.empty()) {
     write_parts(options.parts, rows, predictions);
   }
@@ -223,11 +314,13 @@ Options options_of(int argc, char** argv) {
       options.page = value;
     } else if (name == "--parts") {
       options.parts = value;
+    } else if (name == "--fit-ranges") {
+      options.fit_ranges = value == "true";
     } else if (name == "--jobs") {
       options.jobs = std::max(1, std::stoi(value));
     } else {
-      throw_config_error("unknown option {}; use --rows, --stack, --parts, --check or --jobs",
-                         name);
+      throw_config_error(
+          "unknown option {}; use --rows, --stack, --parts, --fit-ranges, --check or --jobs", name);
     }
   }
   return options;

@@ -22,6 +22,7 @@
 #include "plan/rank_programs.h"
 #include "plan/run_costs.h"
 #include "plan/run_plan.h"
+#include "plan/stack_gain.h"
 #include "plan/step_prediction.h"
 #include "runtime/choose_settings.h"
 #include "runtime/host_memory.h"
@@ -97,6 +98,20 @@ std::string program_of_rank(const RunSpec& run, int rank) {
   return print_program(plan.ranks.front().programs[kTrainProgram]);
 }
 
+/// What braid gains over --stack; nothing without that option.
+std::string stack_text(const RunSpec& run, const CostModel& model, const std::string& cost,
+                       const std::string& stack) {
+  if (stack.empty()) {
+    return "";
+  }
+  if (names_profile(cost)) {
+    throw_config_error(
+        "--stack {}: the profile {} has braid's measured costs; give a cluster as --cost", stack,
+        cost);
+  }
+  return describe_stack_gain(stack_gain(run, model, stack));
+}
+
 /// With a blank line between two programs.
 std::string programs_of_all_kinds(const RunSpec& run) {
   std::vector<std::string> texts;
@@ -141,6 +156,7 @@ void add_plan_command(CLI::App& app, const Console& console) {
     bool all_ranks = false;
     std::optional<int> rank;
     std::string cost;
+    std::string stack;
     std::string device_memory;
     PlanSearchArguments search;
     RoutingArguments routing;
@@ -163,6 +179,13 @@ void add_plan_command(CLI::App& app, const Console& console) {
                           ->type_name("PROFILE|CLUSTER")
                           ->excludes(program);
   command
+      ->add_option("--stack", arguments->stack,
+                   "With a cluster as --cost: also simulate the step under the software that you "
+                   "run, and say what braid would gain: megatron-te, fsdp2-compiled, eager, "
+                   "megatron-2021, or the path of a file (docs/stacks.md)")
+      ->type_name("STACK")
+      ->needs(cost);
+  command
       ->add_option("--device-memory", arguments->device_memory,
                    "Also check that each rank fits a GPU with this much memory: a size like 80GiB "
                    "or 80GB, or a device like h100. If not, print the nearest setting that fits "
@@ -184,7 +207,8 @@ void add_plan_command(CLI::App& app, const Console& console) {
   command->footer(
       "Needs no data and no device, and no tokenizer if the run file gives the vocabulary. For a "
       "run with many\nranks, it plans one rank per pipeline stage.\n\n  braid plan "
-      "bench/gpu/cases/llama-1b.toml --cost h200\n  braid plan "
+      "bench/gpu/cases/llama-1b.toml --cost h200\n  braid plan run.toml --cost h100x64 "
+      "--stack megatron-te\n  braid plan "
       "bench/gpu/cases/multi/llama-8b-zero3.toml --device-memory 80GiB\n  braid plan run.toml "
       "--search --cluster h200x64 --save-best best.toml");
   add_search_options(*command, arguments->search);
@@ -247,6 +271,7 @@ void add_plan_command(CLI::App& app, const Console& console) {
       if (const std::optional<RoutingLoads> loads = routing_loads(arguments->routing, run)) {
         text += describe_skewed_prediction(plan, *model, *loads);
       }
+      text += stack_text(run, *model, arguments->cost, arguments->stack);
     }
     const std::vector<MemoryUse> uses = memory_uses(plan, memory);
     console.print(text + describe_uses(uses) + describe_more_room(plan, memory) +

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "cli/config_arguments.h"
+#include "cli/stop_signals.h"
 #include "cli/validators.h"
 #include "config/load.h"
 #include "config/reference.h"
@@ -194,10 +195,19 @@ void run_plan_search(const ConfigArguments& config_arguments, const PlanSearchAr
                  .fixed = fixed_keys(config_arguments, arguments)},
       .num_simulated = arguments.num_simulated,
       .num_threads = static_cast<int>(arguments.threads),
-      .on_progress = [&bar](const SearchProgress& progress) { bar.update(progress); }};
+      .on_progress = [&bar](const SearchProgress& progress) { bar.update(progress); },
+      .stop_requested = stop_requested};
+  if (!arguments.json) {
+    options.on_found = [&, is_first = true](const LayoutSearch& found) mutable {
+      bar.erase();
+      console.print(describe_found(found, is_first ? static_cast<size_t>(arguments.top) : 0));
+      is_first = false;
+    };
+  }
   if (device_memory_bytes > 0) {
     options.memory_bytes = device_memory_bytes;
   }
+  install_stop_signals();
   const LayoutSearch found = search_layouts(config, tokenizer_vocabulary(config), *model, options);
   bar.erase();
   if (!arguments.save_best.empty()) {

@@ -20,6 +20,7 @@
 #include "plan/simulated_report.h"
 #include "plan/simulated_run.h"
 #include "trace/chrome_trace.h"
+#include "tune/find_gains.h"
 
 namespace braid {
 namespace {
@@ -33,10 +34,32 @@ struct SimulateArguments {
   std::string report;
   std::vector<int> trace_ranks;
   int64_t document_length = 0;
+  int64_t samples = 0;
+  uint64_t seed = 0;
+  SlowParts slow;
+  bool why = false;
   bool no_contention = false;
   bool json = false;
   std::string save_config;
 };
+
+SimulationDetails details_of(const SimulateArguments& arguments, const SimulatedRun& simulated) {
+  SimulationDetails details{.range = step_range(simulated)};
+  if (arguments.samples > 0) {
+    details.samples = sample_steps(simulated, arguments.samples, arguments.seed);
+  }
+  if (arguments.slow.node != 1 || arguments.slow.link != 1) {
+    details.slow = {.parts = arguments.slow, .step_ns = step_ns_with(simulated, arguments.slow)};
+  }
+  if (const auto loads = routing_loads(arguments.routing, simulated.spec())) {
+    details.skewed = {.loads = *loads, .step_ns = simulated.step_ns_with_load(loads->busiest)};
+  }
+  details.goodput = goodput_forecast(arguments.failures, simulated);
+  if (arguments.why) {
+    details.gains = find_gains(simulated);
+  }
+  return details;
+}
 
 void run(const SimulateArguments& arguments, const Console& console) {
   ConfigArguments of_config = arguments.config;
@@ -57,31 +80,56 @@ void run(const SimulateArguments& arguments, const Console& console) {
     write_file_atomically(arguments.save_config, to_toml(chosen.config));
   }
   const SimulatedRun simulated(chosen, *model, {.contention = !arguments.no_contention});
-  std::optional<SkewedStep> skewed;
-  if (const std::optional<RoutingLoads> loads = routing_loads(arguments.routing, chosen)) {
-    skewed = {.loads = *loads, .step_ns = simulated.step_ns_with_load(loads->busiest)};
-  }
-  const std::optional<GoodputForecast> goodput = goodput_forecast(arguments.failures, simulated);
+  const SimulationDetails details = details_of(arguments, simulated);
   const std::vector<int> ranks =
       arguments.trace_ranks.empty() ? ranks_to_show(simulated) : arguments.trace_ranks;
   if (!arguments.trace.empty()) {
     const Timeline timeline = simulated.timeline(ranks);
     write_chrome_trace(arguments.trace, {&timeline, 1});
   }
-  std::string text = arguments.json
-                         ? simulation_json(simulated, skewed, goodput)
-                         : describe_simulation(simulated) + describe_overlap(simulated, ranks);
-  if (skewed && !arguments.json) {
-    text += describe_skewed_step(chosen, skewed->loads, simulated.step_ns(), skewed->step_ns);
+  std::string text =
+      arguments.json ? simulation_json(simulated, details)
+                     : describe_simulation(simulated, details) + describe_overlap(simulated, ranks);
+  if (details.skewed && !arguments.json) {
+    text += describe_skewed_step(chosen, details.skewed->loads, simulated.step_ns(),
+                                 details.skewed->step_ns);
   }
-  if (goodput && !arguments.json) {
-    text += describe_goodput(*goodput);
+  if (details.goodput && !arguments.json) {
+    text += describe_goodput(*details.goodput);
   }
   if (!arguments.report.empty()) {
-    const std::string page = write_simulated_report(arguments.report, simulated, ranks);
+    const std::string page = write_simulated_report(arguments.report, simulated, ranks, details);
     text += arguments.json ? "" : "report    " + page + "\n";
   }
   console.print(text);
+}
+
+/// Options that ask how far steps may be from the simulated one.
+void add_range_options(CLI::App& command, SimulateArguments& arguments) {
+  CLI::Option* const samples =
+      command
+          .add_option(
+              "--samples", arguments.samples,
+              "Also simulate N steps of machines whose devices, network and steps differ by "
+              "chance, as the keys range.* of their files say: median and 90th percentile")
+          ->type_name("N")
+          ->check(between(1, 100'000));
+  command.add_option("--seed", arguments.seed, "For --samples: what chance starts from (0)")
+      ->type_name("S")
+      ->needs(samples);
+  constexpr double kSlowest = 1000;
+  command
+      .add_option("--slow-node", arguments.slow.node,
+                  "Also simulate the step if compute takes FACTOR times as long on the node of the "
+                  "busiest rank")
+      ->type_name("FACTOR")
+      ->check(between(1.0, kSlowest));
+  command
+      .add_option("--slow-link", arguments.slow.link,
+                  "Also simulate the step if communication between that node and others takes "
+                  "FACTOR times as long; with one node, communication inside it")
+      ->type_name("FACTOR")
+      ->check(between(1.0, kSlowest));
 }
 
 }  // namespace
@@ -98,6 +146,10 @@ void add_simulate_command(CLI::App& app, const Console& console) {
                    "megatron-te, fsdp2-compiled, eager, or the path of a file (docs/stacks.md). It "
                    "also sets overlap.mode")
       ->type_name("STACK");
+  add_range_options(*command, *arguments);
+  command->add_flag("--why", arguments->why,
+                    "Also say why the step is not faster: where its time goes, and of layout, "
+                    "overlap and hardware the change that gains most, each simulated");
   add_routing_options(*command, arguments->routing);
   add_failure_options(*command, arguments->failures);
   command
@@ -144,6 +196,8 @@ void add_simulate_command(CLI::App& app, const Console& console) {
       "  braid simulate run.toml --cluster h200x8 --auto-overlap --save-config found.toml\n"
       "  braid simulate run.toml --cluster h200x8 --ranks 1024 --json\n"
       "  braid simulate run.toml --cluster h100x64 --stack megatron-te\n"
+      "  braid simulate run.toml --cluster h100x64 --why\n"
+      "  braid simulate run.toml --cluster h100x64 --samples 100 --slow-node 1.2\n"
       "  braid simulate run.toml --cluster h100x64 --failures 50000 --save-seconds 20\n"
       "  braid simulate run.toml --cluster h100x64 --trace step.json --trace-ranks 0,8\n"
       "  braid simulate run.toml --cluster h200x8 --report runs/on\n"

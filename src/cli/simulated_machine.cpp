@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "config/choices.h"
 #include "plan/device_cost.h"
 #include "plan/run_spec.h"
 #include "runtime/choose_settings.h"
@@ -14,6 +13,7 @@
 #include "sim/analytic_model.h"
 #include "sim/device_file.h"
 #include "sim/measured_model.h"
+#include "tune/overlap_axes.h"
 
 namespace braid {
 namespace {
@@ -34,21 +34,6 @@ Cluster cluster_of(const SimulatedMachine& machine, int num_ranks) {
 /// The value of overlap.cost for the simulated machine.
 std::string cost_name(const SimulatedMachine& machine, int num_ranks) {
   return machine.profile.empty() ? cluster_of(machine, num_ranks).name : machine.profile;
-}
-
-/// The section with which --auto-overlap starts: the keys that mode = "auto" reads, because other
-/// modes mean other things by them. Ranks that share a GPU cannot choose the communication engine.
-OverlapConfig searched_overlap(const RunConfig& config) {
-  const OverlapConfig& given = config.overlap;
-  if (choice<OverlapMode>(given.mode) == OverlapMode::kAuto) {
-    return given;
-  }
-  OverlapConfig searched;
-  searched.disable_passes = given.disable_passes;
-  if (config.runtime.ranks_per_gpu > 1) {
-    searched.comm_engine = given.comm_engine;
-  }
-  return searched;
 }
 
 }  // namespace

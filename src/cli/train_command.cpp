@@ -1,7 +1,6 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
@@ -19,6 +18,7 @@
 #include "cli/app.h"
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
+#include "cli/stop_signals.h"
 #include "cli/validators.h"
 #include "comm/process_group.h"
 #include "config/load.h"
@@ -37,28 +37,6 @@ constexpr std::chrono::milliseconds kEndPatience{4500};
 // Of a process with a frozen file, which has nothing else to say.
 constexpr std::chrono::milliseconds kFrozenPatience{500};
 constexpr unsigned kPrintPatienceS = 2;
-
-// The only variable that a signal handler may touch. Global, because signals are per process.
-std::atomic<bool> stop_signal{false};
-static_assert(std::atomic<bool>::is_always_lock_free);
-
-/// After this call, SIGTERM, SIGINT and SIGHUP request a checkpoint and a clean end; the second
-/// signal ends the process at once, as usual. Ignored signals (nohup, a shell's background job)
-/// stay ignored. SIGPIPE does not end the run either, because the run writes its log to files.
-void install_stop_signals() {
-  stop_signal = false;
-  for (const int number : {SIGTERM, SIGINT, SIGHUP}) {
-    struct sigaction before {};
-    sigaction(number, nullptr, &before);
-    if (before.sa_handler != SIG_IGN) {
-      struct sigaction action {};
-      action.sa_handler = [](int) { stop_signal = true; };
-      action.sa_flags = static_cast<int>(SA_RESETHAND);
-      sigaction(number, &action, nullptr);
-    }
-  }
-  std::signal(SIGPIPE, SIG_IGN);
-}
 
 /// Prints until the output fails; then reports the failure once, on stderr.
 class RunOutput {
@@ -115,7 +93,7 @@ void start_processes(const RunConfig& config) {
   constexpr int64_t kNsPerSecond = 1'000'000'000;
   constexpr int64_t kStopPatienceS = 5;
   const int status = run_processes({.num_processes = static_cast<int>(config.parallel.ranks),
-                                    .stop_requested = [] { return stop_signal.load(); },
+                                    .stop_requested = stop_requested,
                                     .patience_ns = kStopPatienceS * kNsPerSecond,
                                     .error = print_error});
   if (status != 0) {
@@ -250,11 +228,12 @@ void add_train_command(CLI::App& app, const Console& console) {
       "train examples/tiny_cpu.toml --set train.steps=100 --set optimizer.learning_rate=1e-3");
   command->callback([arguments, &console] {
     install_stop_signals();
+    std::signal(SIGPIPE, SIG_IGN);  // the run writes its log to files, and goes on without output
     RunOutput output(console);
     TrainerOptions options;
     options.print = [&output](std::string_view text) { output.print(text); };
     options.terminal = console.is_terminal();
-    options.stop_requested = [] { return stop_signal.load(); };
+    options.stop_requested = stop_requested;
     if (arguments->stop_after > 0) {
       options.stop_after_step = arguments->stop_after;
     }

@@ -195,9 +195,62 @@ Json stages_json(const SimulatedRun& run) {
   return stages;
 }
 
+std::string range_lines(const SimulatedRun& run, const SimulationDetails& details) {
+  std::string text;
+  if (details.range) {
+    text += "range     " + describe_range(*details.range) + "\n";
+  }
+  if (details.samples) {
+    const SampledSteps& it = *details.samples;
+    text +=
+        fmt::format("samples   median {}, 90% below {}; {} steps of different machines, seed {}\n",
+                    duration(static_cast<double>(it.median_ns)),
+                    duration(static_cast<double>(it.p90_ns)), it.count, it.seed);
+  }
+  if (details.slow) {
+    const SlowStep& it = *details.slow;
+    const auto step_ns = static_cast<double>(it.step_ns);
+    std::vector<std::string> causes;
+    if (it.parts.node != 1) {
+      causes.push_back(fmt::format("compute takes {:g} times as long on one node", it.parts.node));
+    }
+    if (it.parts.link != 1) {
+      causes.push_back(fmt::format("links of one node take {:g} times as long", it.parts.link));
+    }
+    text += fmt::format("slow      {} ({:+.1f}%) if {}\n", duration(step_ns),
+                        100.0 * (step_ns / static_cast<double>(run.step_ns()) - 1),
+                        join(causes, " and "));
+  }
+  return text;
+}
+
+void add_range_json(const SimulationDetails& details, Json& json) {
+  if (details.range) {
+    Json sources = Json::array();
+    for (const RangeSource& source : details.range->sources) {
+      sources.push_back(
+          {{"what", source.what}, {"low_ns", source.low_ns}, {"high_ns", source.high_ns}});
+    }
+    json["range"] = {{"low_ns", details.range->low_ns},
+                     {"high_ns", details.range->high_ns},
+                     {"sources", sources}};
+  }
+  if (details.samples) {
+    json["samples"] = {{"count", details.samples->count},
+                       {"seed", details.samples->seed},
+                       {"median_ns", details.samples->median_ns},
+                       {"p90_ns", details.samples->p90_ns}};
+  }
+  if (details.slow) {
+    json["slow"] = {{"node", details.slow->parts.node},
+                    {"link", details.slow->parts.link},
+                    {"step_ns", details.slow->step_ns}};
+  }
+}
+
 }  // namespace
 
-std::string describe_simulation(const SimulatedRun& run) {
+std::string describe_simulation(const SimulatedRun& run, const SimulationDetails& details) {
   const auto step_ns = static_cast<double>(run.result().step_ns);
   const int num_ranks = run.spec().mesh.num_ranks();
   std::string text = describe_layout(run.spec());
@@ -209,6 +262,7 @@ std::string describe_simulation(const SimulatedRun& run) {
       "step      {}: {:.0f} tokens/s and {:.1f} TFLOP/s on each of {} ranks, MFU {:.1f}%\n",
       duration(static_cast<double>(run.step_ns())), run.tokens_per_s() / num_ranks,
       run.flops_per_s_per_rank() * 1e-12, num_ranks, 100.0 * run.mfu());
+  text += range_lines(run, details);
   text += fmt::format("compute   {:.1f}% of the step, mean of all ranks\n",
                       percent_of(run.means().compute_ns, step_ns));
   text += exposed_line(run.means(), step_ns);
@@ -219,11 +273,11 @@ std::string describe_simulation(const SimulatedRun& run) {
   text += idle_line(run.means(), step_ns, run.spec().mesh.sizes().pipeline > 1);
   text += fmt::format("busiest   rank {}, idle {:.1f}%\n", run.busiest().rank,
                       percent_of(static_cast<double>(run.busiest().times.bubble_ns), step_ns));
-  return text + memory_line(run) + stage_table(run);
+  text += memory_line(run) + stage_table(run);
+  return details.gains ? text + describe_gains(*details.gains) : text;
 }
 
-std::string simulation_json(const SimulatedRun& run, const std::optional<SkewedStep>& skewed,
-                            const std::optional<GoodputForecast>& goodput) {
+std::string simulation_json(const SimulatedRun& run, const SimulationDetails& details) {
   const int num_ranks = run.spec().mesh.num_ranks();
   Json json = {{"cost", run.model().description()},
                {"ranks", num_ranks},
@@ -243,14 +297,18 @@ std::string simulation_json(const SimulatedRun& run, const std::optional<SkewedS
   if (run.spec().fp8) {
     json["fp8"] = fp8_json(run);
   }
-  if (skewed) {
+  add_range_json(details, json);
+  if (const std::optional<SkewedStep>& skewed = details.skewed) {
     json["skewed"] = {{"source", skewed->loads.source},
                       {"busiest_rank_load", skewed->loads.busiest},
                       {"worst_layer_load", skewed->loads.worst},
                       {"step_ns", skewed->step_ns}};
   }
-  if (goodput) {
-    json["goodput"] = goodput_json(*goodput);
+  if (details.goodput) {
+    json["goodput"] = goodput_json(*details.goodput);
+  }
+  if (details.gains) {
+    json["gains"] = gains_json(*details.gains);
   }
   return json.dump(2) + "\n";
 }

@@ -10,7 +10,6 @@
 #include "base/text.h"
 #include "config/reference.h"
 #include "plan/describe_layout.h"
-#include "plan/describe_simulation.h"
 #include "plan/pass_records.h"
 #include "plan/run_plan.h"
 #include "plan/unit_memory.h"
@@ -94,8 +93,8 @@ std::vector<int> ranks_to_show(const SimulatedRun& run, size_t max_tasks) {
   return spread(ranks, std::max<size_t>(max_tasks / most, 2));
 }
 
-ReportInput simulated_report(const SimulatedRun& run, std::span<const int> ranks,
-                             std::string title) {
+ReportInput simulated_report(const SimulatedRun& run, std::span<const int> ranks, std::string title,
+                             const SimulationDetails& details) {
   const RunPlan& plan = run.plan();
   const RankPlan& most = neediest(plan);
   ReportInput report{.title = std::move(title),
@@ -105,7 +104,7 @@ ReportInput simulated_report(const SimulatedRun& run, std::span<const int> ranks
                      .memory = most.memory,
                      .timeline = run.timeline(ranks),
                      .memory_rank = most.programs[kTrainProgram].rank,
-                     .simulation = simulation_json(run)};
+                     .simulation = simulation_json(run, details)};
   for (RankTimeline& rank : report.timeline.ranks) {
     rank.device = peaks_of(run.model().cluster().device);
   }
@@ -121,9 +120,9 @@ ReportInput simulated_report(const SimulatedRun& run, std::span<const int> ranks
 }
 
 std::string write_simulated_report(const std::string& folder, const SimulatedRun& run,
-                                   std::span<const int> ranks) {
+                                   std::span<const int> ranks, const SimulationDetails& details) {
   prepare_report_folder(folder);
-  const ReportInput input = simulated_report(run, ranks, folder_name(folder));
+  const ReportInput input = simulated_report(run, ranks, folder_name(folder), details);
   const RunReport report = run_report(input);
   write_file_atomically(folder + "/config.toml", input.config_toml);
   write_file_atomically(folder + "/simulation.json", input.simulation);

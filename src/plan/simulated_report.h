@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/describe_simulation.h"
 #include "plan/simulated_run.h"
 #include "report/report_html.h"
 
@@ -29,8 +30,8 @@ std::vector<MemoryCurve> memory_over_time(const SimulatedRun& run, const Timelin
 ///   const RunReport predicted = run_report(simulated_report(run, ranks, "predicted"));
 ///   report_html(std::vector{load_run_report(folder), predicted});
 /// Throws ConfigError for a rank that the run does not have.
-ReportInput simulated_report(const SimulatedRun& run, std::span<const int> ranks,
-                             std::string title);
+ReportInput simulated_report(const SimulatedRun& run, std::span<const int> ranks, std::string title,
+                             const SimulationDetails& details = {});
 
 /// Creates the folder for the report of a simulated step. Throws ConfigError, naming `--report`,
 /// for the folder of a training run, whose report would be lost, and DataError.
@@ -42,7 +43,8 @@ void prepare_report_folder(const std::string& folder);
 /// of a training run (whose report would be lost), and for a rank that the run does not have;
 /// DataError if a file cannot be written.
 std::string write_simulated_report(const std::string& folder, const SimulatedRun& run,
-                                   std::span<const int> ranks);
+                                   std::span<const int> ranks,
+                                   const SimulationDetails& details = {});
 
 /// Explains why communication of these ranks is exposed: a line that names the ranks, then one line
 /// for each kind:

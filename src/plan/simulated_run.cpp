@@ -122,6 +122,11 @@ int64_t SimulatedRun::step_ns_with_load(double load) const {
   return simulate(rank_programs(), model_, options_, load).step_ns + model_.step_overhead_ns();
 }
 
+int64_t SimulatedRun::step_ns_with(const PriceChanges& changes) const {
+  const RankPrograms programs = split_by_speed(rank_programs(), changes.rank_compute);
+  return simulate(programs, model_, options_, 1.0, changes).step_ns + model_.step_overhead_ns();
+}
+
 void SimulatedRun::set_routed_load(double load) {
   result_ = simulate(rank_programs(), model_, options_, load);
   ranks_.clear();

@@ -10,6 +10,7 @@
 #include "config/run_config.h"
 #include "plan/run_plan.h"
 #include "sim/cost_model.h"
+#include "sim/price_changes.h"
 #include "sim/simulate.h"
 #include "trace/exposed.h"
 #include "trace/idle.h"
@@ -84,6 +85,8 @@ class SimulatedRun {
   /// Time of the step if the busiest rank has `load` times the rows of experts of equal loads, and
   /// the others wait for it (RoutedRows).
   int64_t step_ns_with_load(double load) const;
+  /// Time of the step with other prices of its tasks. The programs stay as they are.
+  int64_t step_ns_with(const PriceChanges& changes) const;
   /// Simulates the step again with that load, of all ranks; everything else then tells of it.
   void set_routed_load(double load);
   /// The simulated programs. Valid as long as this object stays at its address.

@@ -5,6 +5,7 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "model/model_spec.h"
+#include "plan/step_range.h"
 #include "sim/predict.h"
 
 namespace braid {
@@ -50,8 +51,11 @@ std::string describe_skewed_prediction(const RunPlan& plan, const CostModel& mod
 
 std::string describe_prediction(const RunPlan& plan, const CostModel& model) {
   const RunSpec& run = plan.run;
-  const SerialPrediction prediction =
-      predict_serial(plan.ranks.front().programs[kTrainProgram], model);
+  const Program& program = plan.ranks.front().programs[kTrainProgram];
+  const SerialPrediction prediction = predict_serial(program, model);
+  const StepRange range = step_range(run, model, [&](const PriceChanges& changes) {
+    return predict_serial(program, model, 1.0, changes).step_ns();
+  });
   const double step_s = seconds(prediction.step_ns());
   const auto tokens = static_cast<double>(run.tokens_per_step());
   const double flops_per_s =
@@ -62,11 +66,12 @@ std::string describe_prediction(const RunPlan& plan, const CostModel& model) {
       "cost     {}\n"
       "predict  {} = {}, {} on the host\n"
       "predict  {} per step, tasks one after the other: {} tokens/s, MFU {:.1f}%\n"
+      "range    {}\n"
       "source   {}\n",
       model.description(), format_duration(step_s), families_text(prediction),
       format_duration(seconds(prediction.step_overhead_ns)), format_duration(step_s),
       format_count(static_cast<int64_t>(tokens / step_s)), 100.0 * flops_per_s / peak,
-      sources_text(prediction));
+      describe_range(range), sources_text(prediction));
 }
 
 }  // namespace braid

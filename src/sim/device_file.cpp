@@ -95,6 +95,12 @@ constexpr std::array kKeys = {
     Key{"network", "tree_step_ns", BRAID_PLACE(node.network.tree_step_ns), 0, kMaxNs},
     Key{"network", "tree_step_small_ns", BRAID_PLACE(node.network.tree_step_small_ns), 0, kMaxNs},
     Key{"network", "levels", BRAID_PLACE(node.levels), 1, 1000},
+    Key{"range", "kernels", BRAID_PLACE(range.kernels), 0, 1},
+    Key{"range", "node_links", BRAID_PLACE(range.node_links), 0, 1},
+    Key{"range", "network_links", BRAID_PLACE(range.network_links), 0, 1},
+    Key{"range", "congestion", BRAID_PLACE(range.congestion), 0, 1},
+    Key{"range", "device_sd", BRAID_PLACE(range.device_sd), 0, 1},
+    Key{"range", "step_sd", BRAID_PLACE(range.step_sd), 0, 1},
     Key{"stack", "name", BRAID_PLACE(stack.name)},
     Key{"stack", "description", BRAID_PLACE(stack.description)},
     Key{"stack", "gemm", BRAID_PLACE(stack.gemm), 0.1, 2},
@@ -108,6 +114,8 @@ constexpr std::array kKeys = {
     Key{"stack", "op_ns", BRAID_PLACE(stack.op_ns), 0, kMaxNs},
     Key{"stack", "step_ns", BRAID_PLACE(stack.step_ns), 0, kMaxNs * 10},
     Key{"stack", "overlap", BRAID_PLACE(stack.overlap)},
+    Key{"stack", "kernels_range", BRAID_PLACE(stack.kernels_range), 0, 1},
+    Key{"stack", "fp8_range", BRAID_PLACE(stack.fp8_range), 0, 1},
 };
 
 #undef BRAID_PLACE

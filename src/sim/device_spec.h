@@ -59,6 +59,20 @@ struct NodeSpec {
   std::vector<NetworkLevel> levels;  ///< from small units to large ones
 };
 
+/// How far steps may be from what a device's costs say, and how devices of a kind differ
+/// (docs/hardware.md has the source of each number). Relative errors, as fractions.
+struct RangeSpec {
+  double kernels = 0;         ///< time of compute; 0: kernels were measured on the device
+  double node_links = 0.1;    ///< time of communication inside a node
+  double network_links = 0.2;  ///< and between nodes
+  /// Growth of that time for each doubling of the nodes, by congestion between switches.
+  double congestion = 0.02;
+  /// Standard deviation of the time of compute between devices: chips need different power for a
+  /// clock, and are cooled differently.
+  double device_sd = 0.015;
+  double step_sd = 0.005;  ///< standard deviation of a step's time on the same devices
+};
+
 /// What other software than braid makes of a device, relative to braid's kernels: how a stack of
 /// programs runs a model (docs/stacks.md). The defaults are braid.
 struct StackSpec {
@@ -78,6 +92,10 @@ struct StackSpec {
   int64_t op_ns = 0;    ///< the least time of an op: the host prepares and launches it
   int64_t step_ns = 0;  ///< per step, beside the device's own: data, logging, optimizer calls
   std::string overlap = "auto";  ///< overlap.mode for runs of this stack
+  /// How far the time of its compute may be from these figures, as a fraction, and in addition that
+  /// of its products of FP8 factors.
+  double kernels_range = 0.056;
+  double fp8_range = 0.1;
 };
 
 /// The analytic cost model's data of one device, as in a device file (docs/hardware.md). Peaks are
@@ -117,6 +135,7 @@ struct DeviceSpec {
   int64_t host_latency_ns = 0;
 
   NodeSpec node;
+  RangeSpec range;
   StackSpec stack;  ///< the software that the costs are for
 
   /// The rate of matrix products of operands of that dtype. If the device has none, the rate of the

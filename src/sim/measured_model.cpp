@@ -303,9 +303,13 @@ std::unique_ptr<CostModel> make_measured_model(const Profile& profile, int num_d
   return std::make_unique<MeasuredModel>(profile, num_devices);
 }
 
+bool names_profile(std::string_view text) {
+  return !names_device_file(text) &&
+         (text.find('/') != std::string_view::npos || text.ends_with(".json"));
+}
+
 std::unique_ptr<CostModel> load_cost_model(std::string_view text, int num_devices) {
-  if (!names_device_file(text) &&
-      (text.find('/') != std::string_view::npos || text.ends_with(".json"))) {
+  if (names_profile(text)) {
     return make_measured_model(load_profile(std::string(text)), num_devices);
   }
   Cluster cluster = parse_cluster(text);

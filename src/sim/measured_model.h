@@ -19,6 +19,9 @@ namespace braid {
 /// An op without measurements costs the analytic model's time.
 std::unique_ptr<CostModel> make_measured_model(const Profile& profile, int num_devices);
 
+/// Whether the text that names costs is the path of a profile; otherwise it is a cluster.
+bool names_profile(std::string_view text);
+
 /// The model that `--cost` names: a profile if the text has a '/' or ends in ".json", otherwise a
 /// cluster name. A profile becomes a cluster of at least `num_devices` of its device, in whole
 /// nodes. Throws ConfigError or DataError; also ConfigError if the cluster has fewer than

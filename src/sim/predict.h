@@ -6,6 +6,7 @@
 #include "ir/program.h"
 #include "sim/cost_model.h"
 #include "sim/op_family.h"
+#include "sim/price_changes.h"
 
 namespace braid {
 
@@ -22,8 +23,9 @@ struct SerialPrediction {
   int64_t step_ns() const;
 };
 
-/// `routed_load`: that of RoutedRows. Throws InternalError as `program_task_cost`.
+/// `routed_load`: that of RoutedRows. Of `changes`, those of single ranks and nodes do not count.
+/// Throws InternalError as `program_task_cost`.
 SerialPrediction predict_serial(const Program& program, const CostModel& model,
-                                double routed_load = 1.0);
+                                double routed_load = 1.0, const PriceChanges& changes = {});
 
 }  // namespace braid

@@ -22,12 +22,13 @@ SimPlan::Streams SimPlan::streams_of(const Program& program) {
   return streams;
 }
 
-SimPlan::SimPlan(const RankCalls& calls, const CostModel& model, double routed_load)
+SimPlan::SimPlan(const RankCalls& calls, const CostModel& model, double routed_load,
+                 const PriceChanges& changes)
     : contention_(model.contention()) {
   for (const ProgramCalls& program : calls.programs()) {
     streams_.push_back(streams_of(*program.program));
   }
-  TaskPricer pricer(calls, model, routed_load);
+  TaskPricer pricer(calls, model, routed_load, changes);
   std::vector<size_t> first_price;
   for (uint32_t rank_class = 0; rank_class < calls.classes().size(); ++rank_class) {
     const std::vector<TaskPrice> prices = pricer.prices_of(rank_class);

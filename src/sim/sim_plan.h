@@ -6,6 +6,7 @@
 #include "parallel/rank_calls.h"
 #include "sim/contention.h"
 #include "sim/cost_model.h"
+#include "sim/price_changes.h"
 
 namespace braid {
 
@@ -67,7 +68,8 @@ class SimPlan {
 
   /// `calls` and `model` must outlive it. Throws InternalError for what the model cannot price.
   /// `routed_load`: that of RoutedRows.
-  SimPlan(const RankCalls& calls, const CostModel& model, double routed_load);
+  SimPlan(const RankCalls& calls, const CostModel& model, double routed_load,
+          const PriceChanges& changes);
 
   const std::vector<Class>& classes() const { return classes_; }
   const std::vector<Lane>& lanes() const { return lanes_; }

@@ -1,5 +1,6 @@
 #include "sim/simulate.h"
 
+#include <bit>
 #include <map>
 #include <optional>
 #include <string>
@@ -16,9 +17,9 @@ namespace braid {
 namespace {
 
 /// The node of each rank and its larger units of the network, numbered in order of first
-/// occurrence: groups with equal placement have equal costs.
-GroupColor place_on_nodes(const Cluster& cluster) {
-  return [&cluster](std::span<const int> ranks) {
+/// occurrence, and how fast the nodes are: groups with equal placement have equal costs.
+GroupColor place_on_nodes(const Cluster& cluster, const PriceChanges& changes) {
+  return [&](std::span<const int> ranks) {
     std::vector<uint32_t> color;
     for (size_t level = 0; level < num_unit_levels(cluster); ++level) {
       std::map<int64_t, uint32_t> numbers;
@@ -27,15 +28,24 @@ GroupColor place_on_nodes(const Cluster& cluster) {
         color.push_back(numbers.try_emplace(unit_of(cluster, rank, level), number).first->second);
       }
     }
+    if (!changes.node_network.empty()) {
+      for (const int rank : ranks) {
+        const auto bits = std::bit_cast<uint64_t>(
+            changes.node_network.at(static_cast<size_t>(rank / cluster.devices_per_node)));
+        color.push_back(static_cast<uint32_t>(bits >> 32));
+        color.push_back(static_cast<uint32_t>(bits));
+      }
+    }
     return color;
   };
 }
 
-RankCalls calls_of(const RankPrograms& ranks, const CostModel& model) {
+RankCalls calls_of(const RankPrograms& ranks, const CostModel& model, const PriceChanges& changes) {
   check(ranks.num_ranks() <= model.cluster().num_devices, "{} ranks on the {} devices of {}",
         ranks.num_ranks(), model.cluster().num_devices, model.cluster().name);
   std::vector<std::string> faults;
-  std::optional<RankCalls> calls = match_calls(ranks, faults, place_on_nodes(model.cluster()));
+  std::optional<RankCalls> calls =
+      match_calls(ranks, faults, place_on_nodes(model.cluster(), changes));
   check(calls.has_value(), "the programs of {} ranks cannot be simulated: {}", ranks.num_ranks(),
         join(faults, "; "));
   return std::move(*calls);
@@ -60,9 +70,10 @@ SimResult empty_result(const RankCalls& calls, const SimPlan& plan) {
 
 class Simulator::State {
  public:
-  State(const RankPrograms& ranks, const CostModel& model, double routed_load)
-      : calls_(calls_of(ranks, model)),
-        plan_(calls_, model, routed_load),
+  State(const RankPrograms& ranks, const CostModel& model, double routed_load,
+        const PriceChanges& changes)
+      : calls_(calls_of(ranks, model, changes)),
+        plan_(calls_, model, routed_load, changes),
         run_(plan_),
         result_(empty_result(calls_, plan_)) {}
 
@@ -84,8 +95,9 @@ class Simulator::State {
   SimResult result_;
 };
 
-Simulator::Simulator(const RankPrograms& ranks, const CostModel& model, double routed_load)
-    : state_(std::make_unique<State>(ranks, model, routed_load)) {}
+Simulator::Simulator(const RankPrograms& ranks, const CostModel& model, double routed_load,
+                     const PriceChanges& changes)
+    : state_(std::make_unique<State>(ranks, model, routed_load, changes)) {}
 Simulator::Simulator(Simulator&&) noexcept = default;
 Simulator& Simulator::operator=(Simulator&&) noexcept = default;
 Simulator::~Simulator() = default;
@@ -95,8 +107,26 @@ const SimResult& Simulator::run(const SimOptions& options) {
 }
 
 SimResult simulate(const RankPrograms& ranks, const CostModel& model, const SimOptions& options,
-                   double routed_load) {
-  return Simulator(ranks, model, routed_load).run(options);
+                   double routed_load, const PriceChanges& changes) {
+  return Simulator(ranks, model, routed_load, changes).run(options);
+}
+
+RankPrograms split_by_speed(RankPrograms ranks, const std::vector<double>& rank_compute) {
+  std::map<std::pair<uint32_t, double>, uint32_t> listed;
+  std::vector<const Program*> programs;
+  for (size_t rank = 0; rank < rank_compute.size(); ++rank) {
+    uint32_t& program = ranks.program_of[rank];
+    const auto [found, is_new] =
+        listed.try_emplace({program, rank_compute[rank]}, static_cast<uint32_t>(programs.size()));
+    if (is_new) {
+      programs.push_back(ranks.programs[program]);
+    }
+    program = found->second;
+  }
+  if (!rank_compute.empty()) {
+    ranks.programs = std::move(programs);
+  }
+  return ranks;
 }
 
 std::span<const TaskTimes> times_of(const RankPrograms& ranks, const SimResult& result,

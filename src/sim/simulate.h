@@ -8,6 +8,7 @@
 #include "parallel/alike_ranks.h"
 #include "parallel/verify_ranks.h"
 #include "sim/cost_model.h"
+#include "sim/price_changes.h"
 #include "trace/task_timeline.h"
 
 /// Runs the programs of all ranks of a step in simulated time: one discrete-event run in which
@@ -65,7 +66,10 @@ class Simulator {
   /// Throws InternalError naming ranks, tasks and groups if the programs do not satisfy
   /// `verify_ranks`, or have an op that the model cannot price. `routed_load`: of the rank to which
   /// most rows of experts come, for which the others wait, beside equal loads (RoutedRows).
-  Simulator(const RankPrograms& ranks, const CostModel& model, double routed_load = 1.0);
+  /// Ranks of different `changes.rank_compute` must have programs of their own
+  /// (`split_by_speed`).
+  Simulator(const RankPrograms& ranks, const CostModel& model, double routed_load = 1.0,
+            const PriceChanges& changes = {});
   Simulator(Simulator&&) noexcept;
   Simulator& operator=(Simulator&&) noexcept;
   ~Simulator();
@@ -81,7 +85,12 @@ class Simulator {
 
 /// Runs a `Simulator` once.
 SimResult simulate(const RankPrograms& ranks, const CostModel& model,
-                   const SimOptions& options = {}, double routed_load = 1.0);
+                   const SimOptions& options = {}, double routed_load = 1.0,
+                   const PriceChanges& changes = {});
+
+/// The same programs, listed once for each factor of `rank_compute` with which ranks run them: such
+/// ranks are not alike.
+RankPrograms split_by_speed(RankPrograms ranks, const std::vector<double>& rank_compute);
 
 /// The times of the tasks of one of `result.ranks`, by task of its program.
 std::span<const TaskTimes> times_of(const RankPrograms& ranks, const SimResult& result,

@@ -35,6 +35,12 @@ std::vector<uint32_t> sequence_of_specs(const ProgramCalls& calls) {
   return sequences;
 }
 
+int64_t changed_work(int64_t work_ns, double factor) {
+  return factor == kSamePrice
+             ? work_ns
+             : std::min(round_cost_ns(static_cast<double>(work_ns) * factor), kMaxWorkNs);
+}
+
 }  // namespace
 
 const TaskPrice& TaskPricer::own_price(const OpSpec& spec) {
@@ -72,6 +78,26 @@ Group TaskPricer::placed_group(uint32_t rank_class, uint32_t use) const {
   return group;
 }
 
+TaskPrice TaskPricer::changed(TaskPrice price, const OpSpec& spec, uint32_t rank_class) const {
+  if (price.unit == SimUnit::kCompute) {
+    const double of_rank =
+        changes_.rank_compute.empty()
+            ? kSamePrice
+            : changes_.rank_compute.at(static_cast<size_t>(calls_.first_rank(rank_class)));
+    price.work_ns =
+        changed_work(price.work_ns, of_rank * compute_change(changes_, spec, price.family));
+  }
+  return price;
+}
+
+TaskPrice TaskPricer::changed_call(TaskPrice price, GroupKind kind) const {
+  const double factor =
+      comm_change(changes_, model_.cluster(), kind, calls_.meetings()[price.meeting].ranks);
+  price.work_ns = changed_work(price.work_ns, factor);
+  price.own_ns = changed_work(price.own_ns, factor);
+  return price;
+}
+
 TaskPrice TaskPricer::comm_price(uint32_t rank_class, uint32_t sequence, const OpSpec& spec) {
   const ProgramCalls::Sequence& calls = calls_.calls_of(rank_class).sequences[sequence];
   const RankClass::GroupUse& group = calls_.classes()[rank_class].groups[calls.group];
@@ -99,7 +125,7 @@ TaskPrice TaskPricer::comm_price(uint32_t rank_class, uint32_t sequence, const O
   }
   TaskPrice price = found->second;
   price.meeting = calls_.meeting_of(rank_class, sequence);
-  return price;
+  return changed_call(price, price.link_kind);
 }
 
 std::vector<TaskPrice> TaskPricer::prices_of(uint32_t rank_class) {
@@ -115,7 +141,8 @@ std::vector<TaskPrice> TaskPricer::prices_of(uint32_t rank_class) {
     } else if (!comm_kind_of(specs[i])) {  // otherwise no task has it
       const OpSpec spec = rows.priced(specs[i]);
       const TaskPrice& price = own_price(spec);
-      prices[i] = left_sms > 0 ? beside_exchanges(price, spec, left_sms) : price;
+      prices[i] =
+          changed(left_sms > 0 ? beside_exchanges(price, spec, left_sms) : price, spec, rank_class);
     }
   }
   return prices;

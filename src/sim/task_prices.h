@@ -7,6 +7,7 @@
 
 #include "parallel/rank_calls.h"
 #include "sim/cost_model.h"
+#include "sim/price_changes.h"
 #include "sim/sim_plan.h"
 
 namespace braid {
@@ -15,8 +16,9 @@ namespace braid {
 class TaskPricer {
  public:
   /// `routed_load`: that of RoutedRows, on all ranks.
-  TaskPricer(const RankCalls& calls, const CostModel& model, double routed_load = 1.0)
-      : calls_(calls), model_(model), routed_load_(routed_load) {}
+  TaskPricer(const RankCalls& calls, const CostModel& model, double routed_load = 1.0,
+             PriceChanges changes = {})
+      : calls_(calls), model_(model), routed_load_(routed_load), changes_(std::move(changes)) {}
 
   /// Prices by spec of the class's program. Specs without a task may have no price.
   std::vector<TaskPrice> prices_of(uint32_t rank_class);
@@ -34,11 +36,15 @@ class TaskPricer {
   /// The price of a compute task of a program whose exchanges of rows run beside compute.
   TaskPrice beside_exchanges(TaskPrice price, const OpSpec& spec, int left_sms) const;
   Group placed_group(uint32_t rank_class, uint32_t use) const;
+  /// `price` as `changes_` say for compute of that class, and for one of its calls.
+  TaskPrice changed(TaskPrice price, const OpSpec& spec, uint32_t rank_class) const;
+  TaskPrice changed_call(TaskPrice price, GroupKind kind) const;
   TaskPrice comm_price(uint32_t rank_class, uint32_t sequence, const OpSpec& spec);
 
   const RankCalls& calls_;
   const CostModel& model_;
   double routed_load_;
+  PriceChanges changes_;
   std::unordered_map<OpSpec, TaskPrice, Hash> own_;
   std::map<Place, std::unordered_map<OpSpec, TaskPrice, Hash>> comm_;
 };

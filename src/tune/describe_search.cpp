@@ -150,6 +150,14 @@ std::string why_slower(const RankedLayout& slower, const RankedLayout& best) {
       texts.empty() ? "as fast" : join(texts, ", "));
 }
 
+std::string describe_found(const LayoutSearch& search, size_t rows) {
+  const RankedLayout& best = search.ranked.front();
+  const std::string line =
+      fmt::format("found     {}: {}, {}; {} simulated\n", format_duration(seconds(best.step_ns)),
+                  layout_name(best.layout), format_bytes(best.needed_bytes), search.ranked.size());
+  return rows == 0 ? line : line + table_text(search, std::min(rows, search.ranked.size()));
+}
+
 std::string describe_search(const LayoutSearch& search, const RunConfig& config,
                             const SearchTableOptions& options) {
   const size_t rows = std::min(options.rows, search.ranked.size());
@@ -157,6 +165,9 @@ std::string describe_search(const LayoutSearch& search, const RunConfig& config,
   for (size_t i = 1; i < rows; ++i) {
     text += fmt::format("{} {:>2}  {}\n", i == 1 ? "why not" : "       ", i + 1,
                         why_slower(search.ranked[i], search.ranked.front()));
+  }
+  if (search.was_stopped) {
+    text += "stopped   before all layouts were searched; those above are the fastest so far\n";
   }
   return text + command_text(search, config, options.run_file);
 }
@@ -174,6 +185,7 @@ std::string search_json(const LayoutSearch& search, const RunConfig& config, siz
         {"too_big", counts.too_big},
         {"behind", counts.behind},
         {"simulated", counts.simulated}}},
+      {"was_stopped", search.was_stopped},
       {"memory_limit_bytes", search.memory_bytes ? Json(*search.memory_bytes) : Json(nullptr)},
       {"layouts", layouts}};
   return json.dump(2) + "\n";

@@ -13,6 +13,10 @@ struct SearchTableOptions {
   std::string run_file = {};  ///< for the command line below it; empty: none
 };
 
+/// The fastest layout of a search that goes on, in one line, and a table of up to `rows` layouts:
+///   found     4.61 s: tp8 pp8 v8 cp2 ring dp4 shard=optimizer mb1, 70.1 GiB; 8 simulated
+std::string describe_found(const LayoutSearch& search, size_t rows = 0);
+
 /// Describes the search: counts, a table of the fastest layouts, the `--set` options of the best
 /// one (relative to the searched `config`), and where each other row loses time.
 std::string describe_search(const LayoutSearch& search, const RunConfig& config,

@@ -42,6 +42,25 @@ std::vector<std::pair<std::string_view, ConfigValue>> keys_of(const Layout& layo
 
 }  // namespace
 
+Layout layout_of(const RunConfig& config) {
+  const ParallelConfig& parallel = config.parallel;
+  return {.tensor = parallel.tensor,
+          .context = parallel.context,
+          .data = parallel.data,
+          .pipeline = parallel.pipeline,
+          .expert = parallel.expert,
+          .virtual_stages = parallel.virtual_stages,
+          .microbatch = config.train.microbatch,
+          .shard_replicas = parallel.shard_replicas,
+          .context_method = choice<ContextExchange>(parallel.context_method),
+          .schedule = schedule_kind(parallel.schedule),
+          .shard = choice<ShardKind>(parallel.shard),
+          .recompute = choice<RecomputeChoice>(config.memory.recompute),
+          .sequence_parallel = parallel.sequence_parallel,
+          .account_for_embedding = parallel.account_for_embedding,
+          .account_for_loss = parallel.account_for_loss};
+}
+
 std::string layout_name(const Layout& layout) {
   std::string name;
   const auto add_size = [&](std::string_view letters, int64_t size) {

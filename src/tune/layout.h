@@ -33,6 +33,9 @@ struct Layout {
   friend bool operator==(const Layout&, const Layout&) = default;
 };
 
+/// The layout of a resolved configuration.
+Layout layout_of(const RunConfig& config);
+
 /// "tp4 pp4 v5 cp2 dp2 shard=optimizer mb1 recompute=norms". Dimensions of size 1 and defaults are
 /// left out, except the microbatch.
 std::string layout_name(const Layout& layout);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <numeric>
 #include <utility>
 
@@ -307,6 +308,20 @@ class Enumerator {
 };
 
 }  // namespace
+
+bool is_usual(const Layout& layout) {
+  const bool is_one_stage = layout.pipeline == 1;
+  const bool shards_all = is_one_stage && layout.tensor == 1 &&
+                          layout.shard == ShardKind::kParameters && layout.shard_replicas == 1;
+  const bool shards_optimizer = layout.shard == ShardKind::kOptimizer && layout.shard_replicas == 1;
+  const bool is_alone = layout.data * layout.context == 1 && layout.shard == ShardKind::kNone;
+  return layout.microbatch == 1 && layout.context_method == ContextExchange::kRing &&
+         std::has_single_bit(static_cast<uint64_t>(layout.tensor)) &&
+         std::has_single_bit(static_cast<uint64_t>(layout.context)) &&
+         (layout.schedule == ScheduleKind::kInterleaved ||
+          layout.schedule == ScheduleKind::kOneForwardOneBackward) &&
+         (shards_all || shards_optimizer || is_alone);
+}
 
 ScheduleOptions schedule_of(const RunConfig& config, const Layout& layout) {
   return {.kind = layout.schedule,

@@ -30,6 +30,11 @@ struct LayoutSpace {
   int64_t num_refused = 0;      ///< combinations that the rules of the keys forbid
 };
 
+/// Whether published runs have layouts of this kind: one sequence per microbatch, powers of two, a
+/// ring of context ranks, 1f1b on one stage and interleaved ones on more (1f1b if a stage has only
+/// one part), and sharded state: the optimizer's, or everything without a pipeline.
+bool is_usual(const Layout& layout);
+
 /// The pipeline of a layout of `config`. Balanced roughly, because there are many layouts.
 ScheduleOptions schedule_of(const RunConfig& config, const Layout& layout);
 PipelineLayoutOptions pipeline_layout_options(const RunConfig& config, const ModelSpec& model,

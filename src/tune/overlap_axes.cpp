@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "config/choices.h"
 #include "config/fields.h"
 #include "config/overlap_defaults.h"
 #include "config/tensor_sites.h"
@@ -73,6 +74,19 @@ void schedule_whole_step(const RunConfig& config, const AxisLimits& limits,
       axis.choices.back()(overlap);
     }
   }
+}
+
+OverlapConfig searched_overlap(const RunConfig& config) {
+  const OverlapConfig& given = config.overlap;
+  if (choice<OverlapMode>(given.mode) == OverlapMode::kAuto) {
+    return given;
+  }
+  OverlapConfig searched;
+  searched.disable_passes = given.disable_passes;
+  if (config.runtime.ranks_per_gpu > 1) {
+    searched.comm_engine = given.comm_engine;
+  }
+  return searched;
 }
 
 OverlapConfig manual_nothing(const OverlapConfig& overlap) {

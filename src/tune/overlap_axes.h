@@ -28,6 +28,11 @@ OverlapAxis list_schedule_axis();
 /// there are copy engines and rounding of sums may change.
 void schedule_whole_step(const RunConfig& config, const AxisLimits& limits, OverlapConfig& overlap);
 
+/// The section with which a search of a run starts: the keys that mode = "auto" reads, because
+/// other modes mean other things by them. Ranks that share a GPU cannot choose the communication
+/// engine.
+OverlapConfig searched_overlap(const RunConfig& config);
+
 /// `without_overlap`, with the passes that are tried by name turned off too.
 OverlapConfig manual_nothing(const OverlapConfig& overlap);
 

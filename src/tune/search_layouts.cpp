@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <set>
 #include <tuple>
 
 #include "base/errors.h"
@@ -22,12 +23,17 @@ namespace {
 
 /// Memory estimates may be too high by this factor. Layouts above it are not planned.
 constexpr double kMemorySlack = 1.1;
+/// The same for the first layouts, so that hardly any is simulated in vain.
+constexpr double kFirstMemorySlack = 0.97;
 /// Layouts per batch of estimates, and of simulations. Constants, so that the result does not
 /// depend on the number of threads.
 constexpr size_t kEstimateBatch = 512;
 constexpr size_t kSimulateBatch = 8;
 /// Estimates kept per simulated layout.
 constexpr size_t kPoolFactor = 10;
+/// Layouts of the usual kind that are simulated before all others are priced.
+constexpr size_t kFirstSimulated = 8;
+constexpr size_t kFirstBatch = 2;
 /// Most layouts of one batch with the same tensor, context, pipeline and expert ranks.
 constexpr int kMostAlike = 2;
 
@@ -87,15 +93,54 @@ class Search {
     space_ = enumerate_layouts(config_, spec_, model_.cluster(), options_.limits);
     search_.counts.looked_at = static_cast<int64_t>(space_.layouts.size()) + space_.num_refused;
     search_.counts.refused = space_.num_refused;
-    price();
-    bound();
-    estimate();
-    simulate_best();
+    const auto wanted = static_cast<size_t>(options_.num_simulated);
+    search_part([](const Layout& layout) { return is_usual(layout); },
+                {.num_ranked = std::min(kFirstSimulated, wanted),
+                 .batch_size = kFirstBatch,
+                 .memory_slack = kFirstMemorySlack});
+    forget_untried();
+    search_part([](const Layout&) { return true; },
+                {.num_ranked = wanted, .batch_size = kSimulateBatch, .memory_slack = kMemorySlack});
     finish();
     return std::move(search_);
   }
 
  private:
+  struct PartOptions {
+    size_t num_ranked = 0;  ///< simulated layouts at which the part ends
+    size_t batch_size = 0;  ///< of simulations
+    double memory_slack = 1;
+  };
+
+  /// Searches the layouts for which `is_meant` and that are not tried yet.
+  void search_part(const std::function<bool(const Layout&)>& is_meant, const PartOptions& part) {
+    std::vector<const Layout*> layouts;
+    for (const Layout& layout : space_.layouts) {
+      if (is_meant(layout) && !tried_.contains(&layout)) {
+        layouts.push_back(&layout);
+      }
+    }
+    price(layouts);
+    if (is_stopped()) {
+      search_.counts.behind += static_cast<int64_t>(layouts.size());
+      return;
+    }
+    bound(layouts, part.memory_slack);
+    estimate();
+    simulate_best(part.num_ranked, part.batch_size);
+  }
+
+  /// Makes the layouts that were not tried anew for the next part.
+  void forget_untried() {
+    is_first_part_ = false;
+    candidates_.clear();
+    search_.counts.behind = 0;
+    search_.counts.too_big = num_tried_too_big_;
+    search_.counts.refused = space_.num_refused + num_tried_refused_;
+  }
+
+  bool is_stopped() const { return options_.stop_requested && options_.stop_requested(); }
+
   void report(std::string_view part, size_t done, size_t total) {
     if (options_.on_progress) {
       options_.on_progress({part, static_cast<int64_t>(done), static_cast<int64_t>(total)});
@@ -108,6 +153,9 @@ class Search {
     size_t done = before;
     std::mutex mutex;
     parallel_for(count, options_.num_threads, [&](size_t index) {
+      if (is_stopped()) {
+        return;
+      }
       work(index);
       const std::lock_guard lock(mutex);
       report(part, ++done, total);
@@ -119,10 +167,13 @@ class Search {
                                 : std::numeric_limits<double>::infinity();
   }
 
-  void price() {
+  void price(const std::vector<const Layout*>& layouts) {
     std::map<PriceKey, const Layout*> first;
-    for (const Layout& layout : space_.layouts) {
-      first.emplace(price_key(layout), &layout);
+    for (const Layout* const layout : layouts) {
+      const PriceKey key = price_key(*layout);
+      if (!prices_.contains(key)) {
+        first.emplace(key, layout);
+      }
     }
     std::vector<std::pair<PriceKey, const Layout*>> keys(first.begin(), first.end());
     std::vector<std::optional<LayerPrices>> prices(keys.size());
@@ -137,33 +188,36 @@ class Search {
     for (size_t i = 0; i < keys.size(); ++i) {
       if (prices[i]) {
         prices_.emplace(keys[i].first, *prices[i]);
-      } else {
+      } else if (!refusals[i].empty()) {
         refusal_ = refusals[i];
       }
     }
   }
 
-  void bound() {
-    for (const Layout& layout : space_.layouts) {
-      const auto prices = prices_.find(price_key(layout));
+  void bound(const std::vector<const Layout*>& layouts, double memory_slack) {
+    for (const Layout* const layout : layouts) {
+      const auto prices = prices_.find(price_key(*layout));
       if (prices != prices_.end()) {
-        candidates_.push_back({.layout = &layout, .prices = &prices->second});
+        candidates_.push_back({.layout = layout, .prices = &prices->second});
       } else {
         ++search_.counts.refused;
       }
     }
     if (candidates_.empty()) {
-      throw_no_layout();
+      return;
     }
     parallel_for(candidates_.size(), options_.num_threads, [&](size_t index) {
       Candidate& it = candidates_[index];
       it.bounds = estimator_.bounds(*it.layout, *it.prices);
     });
-    smallest_ = *std::ranges::min_element(candidates_, {},
-                                          [](const Candidate& it) { return it.bounds.peak_bytes; });
+    const Candidate& smallest = *std::ranges::min_element(
+        candidates_, {}, [](const Candidate& it) { return it.bounds.peak_bytes; });
+    if (smallest_.layout == nullptr || smallest.bounds.peak_bytes < smallest_.bounds.peak_bytes) {
+      smallest_ = smallest;
+    }
     const size_t all = candidates_.size();
     std::erase_if(candidates_, [&](const Candidate& it) {
-      return it.bounds.peak_bytes > kMemorySlack * memory_limit();
+      return it.bounds.peak_bytes > memory_slack * memory_limit();
     });
     search_.counts.too_big += static_cast<int64_t>(all - candidates_.size());
   }
@@ -186,7 +240,8 @@ class Search {
     std::vector<double> best;                                   // the pool's estimates, ascending
     double worst_ns = std::numeric_limits<double>::infinity();  // of them, once the pool is full
     size_t done = 0;
-    while (done < candidates_.size() && candidates_[done].bounds.least_ns < worst_ns) {
+    while (done < candidates_.size() && candidates_[done].bounds.least_ns < worst_ns &&
+           !is_stopped()) {
       const size_t count = std::min(kEstimateBatch, candidates_.size() - done);
       parallel_for(count, options_.num_threads, [&](size_t index) {
         Candidate& it = candidates_[done + index];
@@ -221,6 +276,9 @@ class Search {
   }
 
   bool will_fit(const Candidate& it) const {
+    if (is_first_part_ && it.bounds.peak_bytes * most_memory_error_ > memory_limit()) {
+      return false;  // the next part may try it
+    }
     const auto found = errors_.find(mesh_key(*it.layout));
     return found == errors_.end() ||
            it.bounds.peak_bytes * std::min(found->second.memory, 1.0) <= memory_limit();
@@ -243,20 +301,34 @@ class Search {
     return batch;
   }
 
-  void simulate_best() {
-    const auto wanted = static_cast<size_t>(options_.num_simulated);
-    while (search_.ranked.size() < wanted && !candidates_.empty()) {
+  void simulate_best(size_t wanted, size_t batch_size) {
+    while (search_.ranked.size() < wanted && !candidates_.empty() && !is_stopped()) {
       const size_t all = candidates_.size();
       std::erase_if(candidates_, [this](const Candidate& it) { return !will_fit(it); });
       search_.counts.too_big += static_cast<int64_t>(all - candidates_.size());
       const std::vector<Candidate> batch =
-          next_batch(std::min(kSimulateBatch, wanted - search_.ranked.size()));
-      std::vector<Trial> trials(batch.size());
+          next_batch(std::min(batch_size, wanted - search_.ranked.size()));
+      std::vector<std::optional<Trial>> trials(batch.size());
       for_each("simulated steps", batch.size(), search_.ranked.size(), wanted,
                [&](size_t index) { trials[index] = try_layout(batch[index]); });
       for (size_t i = 0; i < batch.size(); ++i) {
-        learn(batch[i], std::move(trials[i]));
+        if (trials[i]) {
+          learn(batch[i], std::move(*trials[i]));
+        } else {
+          ++search_.counts.behind;  // stopped before it
+        }
       }
+      tell_found();
+    }
+  }
+
+  /// Reports what is found if it has a faster layout than before.
+  void tell_found() {
+    std::ranges::stable_sort(search_.ranked, {}, &RankedLayout::step_ns);
+    if (!search_.ranked.empty() && (told_ns_ == 0 || search_.ranked.front().step_ns < told_ns_) &&
+        options_.on_found) {
+      told_ns_ = search_.ranked.front().step_ns;
+      options_.on_found(search_);
     }
   }
 
@@ -295,8 +367,10 @@ class Search {
   }
 
   void learn(const Candidate& candidate, Trial trial) {
+    tried_.insert(candidate.layout);
     if (!trial.allowed) {
       ++search_.counts.refused;
+      ++num_tried_refused_;
       refusal_ = trial.refusal;
       return;
     }
@@ -304,8 +378,10 @@ class Search {
     const double memory =
         static_cast<double>(trial.result.needed_bytes) / candidate.bounds.peak_bytes;
     errors.memory = std::max(errors.memory, memory);
+    most_memory_error_ = std::max(most_memory_error_, memory);
     if (!trial.fits) {
       ++search_.counts.too_big;
+      ++num_tried_too_big_;
       if (nearest_bytes_ == 0 || trial.result.needed_bytes < nearest_bytes_) {
         nearest_bytes_ = trial.result.needed_bytes;
         nearest_ = trial.result.layout;
@@ -320,6 +396,10 @@ class Search {
   }
 
   void finish() {
+    search_.was_stopped = is_stopped();
+    if (search_.ranked.empty() && search_.was_stopped) {
+      throw_config_error("the search was stopped before a layout was simulated");
+    }
     if (search_.ranked.empty() && search_.counts.too_big == 0) {
       throw_no_layout();
     }
@@ -346,9 +426,15 @@ class Search {
   LayoutEstimator estimator_;
   LayoutSpace space_;
   std::map<PriceKey, LayerPrices> prices_;
+  std::set<const Layout*> tried_;  // planned, of the space
+  int64_t num_tried_too_big_ = 0;
+  int64_t num_tried_refused_ = 0;
+  int64_t told_ns_ = 0;  // the fastest step that on_found was told
   std::vector<Candidate> candidates_;
   std::map<MeshKey, Errors> errors_;
   double least_error_ = 1;
+  double most_memory_error_ = 1;  // of any layout
+  bool is_first_part_ = true;     // which looks for any layout that fits
   Candidate smallest_;
   Layout nearest_;
   int64_t nearest_bytes_ = 0;

@@ -20,6 +20,8 @@ struct SearchProgress {
   int64_t total = 0;
 };
 
+struct LayoutSearch;
+
 struct SearchOptions {
   LayoutLimits limits = {};
   /// Memory limit of a rank; nullopt: the memory of the cluster's device, and no limit on a CPU,
@@ -29,6 +31,12 @@ struct SearchOptions {
   int num_threads = 0;         ///< 0: all of the machine; does not change the result
   /// Called from one thread at a time; it may be any thread of the search.
   std::function<void(const SearchProgress&)> on_progress = {};
+  /// Called by the calling thread when the first layouts are simulated and when a faster one is
+  /// found, with what is found so far, the fastest first; not at the end.
+  std::function<void(const LayoutSearch&)> on_found = {};
+  /// Asked often, by any thread: true ends the search with what is found. The answer then depends
+  /// on the moment.
+  std::function<bool()> stop_requested = {};
 };
 
 /// A layout whose step was simulated.
@@ -56,9 +64,16 @@ struct LayoutSearch {
   SearchCounts counts;
   std::optional<int64_t> memory_bytes;  ///< the limit
   std::vector<RankedLayout> ranked;     ///< the fastest first; at least one
+  bool was_stopped =
+      false;  ///< by `stop_requested`: layouts that it has not looked at are `behind`
 };
 
 /// Searches the layout of `config` with the fastest simulated step that fits the memory.
+///
+/// Layouts of the usual kind come first: those that published runs have (one sequence per
+/// microbatch, powers of two, a ring of context ranks, 1f1b or interleaved stages, the optimizer's
+/// state sharded, or all state without a pipeline). The best of them are simulated before the
+/// others are priced, so that there is an answer early; then all layouts are searched.
 ///
 /// It prices one layer of each way to split it (price_layers) and bounds memory and step of every
 /// layout. It then estimates layouts (LayoutEstimator), lowest bound first, until no other layout
@@ -70,7 +85,7 @@ struct LayoutSearch {
 /// `config` must be valid for parallel.ranks ranks in some layout, and resolved except for the
 /// layout. Keys that a layout sets and that are not fixed do not matter. `vocabulary` as in
 /// `resolve_model`. Throws ConfigError if no layout is allowed, or none fits, naming the nearest
-/// candidate.
+/// candidate, or if it was stopped before a layout was simulated.
 LayoutSearch search_layouts(const RunConfig& config, int64_t vocabulary, const CostModel& model,
                             const SearchOptions& options = {});
 

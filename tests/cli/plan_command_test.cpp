@@ -5,6 +5,7 @@
 namespace braid {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -189,6 +190,18 @@ TEST_F(PlanCommand, PassesCanBeDisabledByName) {
             whole);
   EXPECT_THAT(output_of({"plan", "run.toml", "--set", "overlap.disable_passes=assign_streams"}),
               HasSubstr("skipped: disabled"));
+}
+
+TEST_F(PlanCommand, SaysWhatBraidGainsOverAStack) {
+  const Words plan{"plan", "run.toml", "--dry-run"};
+  const auto with = [&](Words more) {
+    more.insert(more.begin(), plan.begin(), plan.end());
+    return more;
+  };
+  EXPECT_THAT(output_of(with({"--cost", "h100x2", "--stack", "eager"})),
+              AllOf(HasSubstr("\nrange    "), HasSubstr("\nstack    eager: "),
+                    HasSubstr("\nbraid    "), HasSubstr("% shorter than under eager\n")));
+  EXPECT_THAT(error_of(with({"--stack", "eager"}), 2), HasSubstr("--cost"));
 }
 
 }  // namespace

@@ -51,6 +51,25 @@ TEST_F(SimulateCommand, ForecastsAMonthWithFailures) {
               HasSubstr("--failures"));
 }
 
+TEST_F(SimulateCommand, SaysHowFarTheStepMayBe) {
+  const Words machine{"--cluster", "h100x4"};
+  const nlohmann::json plain = json_of(pipeline(machine));
+  EXPECT_LT(plain["range"]["low_ns"], plain["step_ns"]);
+  EXPECT_GT(plain["range"]["high_ns"], plain["step_ns"]);
+  EXPECT_FALSE(plain.contains("samples"));
+  const nlohmann::json json = json_of(pipeline(
+      {"--cluster", "h100x4", "--samples", "5", "--seed", "3", "--slow-node", "3", "--why"}));
+  EXPECT_EQ(json["step_ns"], plain["step_ns"]);
+  EXPECT_EQ(json["samples"]["count"], 5);
+  EXPECT_LE(json["samples"]["median_ns"], json["samples"]["p90_ns"]);
+  EXPECT_GT(json["slow"]["step_ns"], json["step_ns"]);
+  EXPECT_FALSE(json["gains"]["parts"].empty());
+  EXPECT_THAT(error_of({"simulate", "run.toml", "--cluster", "h100x2", "--seed", "1"}, 2),
+              HasSubstr("--samples"));
+  EXPECT_THAT(error_of({"simulate", "run.toml", "--cluster", "h100x2", "--slow-node", "0.5"}, 2),
+              HasSubstr("--slow-node"));
+}
+
 TEST_F(SimulateCommand, SaysWhereTheStepGoes) {
   const std::string text = output_of({"simulate", "run.toml", "--cluster", "h100x2"});
   for (const char* part :

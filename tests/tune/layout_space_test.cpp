@@ -128,5 +128,28 @@ TEST(LayoutSpace, FixedKeysStay) {
       HasSubstr("the search does not choose this key"));
 }
 
+TEST(LayoutSpace, UsualLayoutsAreThoseOfPublishedRuns) {
+  const Layout recipe{.tensor = 4,
+                      .context = 2,
+                      .data = 2,
+                      .pipeline = 4,
+                      .virtual_stages = 5,
+                      .schedule = ScheduleKind::kInterleaved,
+                      .shard = ShardKind::kOptimizer,
+                      .sequence_parallel = true};
+  EXPECT_TRUE(is_usual(recipe));  // llama-70b on 64 H100 in NVIDIA's recipes
+  EXPECT_TRUE(is_usual({.data = 8, .shard = ShardKind::kParameters}));
+  EXPECT_FALSE(is_usual({.data = 8, .shard_replicas = 2, .shard = ShardKind::kParameters}));
+  Layout other = recipe;
+  other.schedule = ScheduleKind::kDualpipeV;
+  EXPECT_FALSE(is_usual(other));
+  other = recipe;
+  other.microbatch = 2;
+  EXPECT_FALSE(is_usual(other));
+  other = recipe;
+  other.context_method = ContextExchange::kAllToAll;
+  EXPECT_FALSE(is_usual(other));
+}
+
 }  // namespace
 }  // namespace braid

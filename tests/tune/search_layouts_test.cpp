@@ -51,6 +51,37 @@ TEST(SearchLayouts, FindsTheBestOfAll) {
   }
 }
 
+TEST(SearchLayouts, TellsWhatItFindsAndKeepsItWhenStopped) {
+  const auto model = model_of("h100x4");
+  std::vector<int64_t> told;
+  bool stop = false;
+  const LayoutSearch search = search_layouts(small_search_run(4), 0, *model,
+                                             {.limits = kFew,
+                                              .on_found =
+                                                  [&](const LayoutSearch& found) {
+                                                    told.push_back(found.ranked.front().step_ns);
+                                                    EXPECT_FALSE(found.was_stopped);
+                                                    stop = true;
+                                                  },
+                                              .stop_requested = [&] { return stop; }});
+  EXPECT_EQ(told.size(), 1u);
+  EXPECT_TRUE(search.was_stopped);
+  EXPECT_GE(search.ranked.size(), 1u);
+  EXPECT_LE(search.ranked.size(), 2u);
+  EXPECT_EQ(search.ranked.front().step_ns, told.front());
+  for (const RankedLayout& it : search.ranked) {
+    EXPECT_TRUE(is_usual(it.layout)) << layout_name(it.layout);
+  }
+  const SearchCounts& counts = search.counts;
+  EXPECT_EQ(counts.looked_at, counts.refused + counts.too_big + counts.behind + counts.simulated);
+  EXPECT_THAT(describe_search(search, small_search_run(4)), HasSubstr("\nstopped   before all"));
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                search_layouts(small_search_run(4), 0, *model,
+                               {.limits = kFew, .stop_requested = [] { return true; }});
+              }),
+              HasSubstr("stopped before a layout was simulated"));
+}
+
 TEST(SearchLayouts, StepsAreThoseOfEveryRank) {
   const auto model = model_of("h100x16");
   RunConfig config = small_search_run(16);
@@ -161,7 +192,9 @@ TEST(SearchLayouts, ReportsProgress) {
                       parts.emplace_back(progress.part);
                     }
                   }});
-  EXPECT_THAT(parts, ::testing::ElementsAre("prices", "estimates", "simulated steps"));
+  // The usual layouts, then all.
+  EXPECT_THAT(parts, ::testing::ElementsAre("prices", "estimates", "simulated steps", "prices",
+                                            "estimates", "simulated steps"));
 }
 
 }  // namespace

@@ -19,6 +19,25 @@ function simulated_memory_tile({stages, device_bytes}) {
   return tile('Peak memory', peak, unit, element('span', {class: fits ? '' : 'worse'}, `${of}, on rank ${most.peak_rank}`));
 }
 
+// "expected: 13.9 s to 15.6 s"; empty for a step without a range.
+const range_text = ({range}) => range ? `expected: ${format_ns(range.low_ns)} to ${format_ns(range.high_ns)}` : '';
+
+// Why the step is not faster, if the simulation was asked (simulate --why).
+function make_gains({simulation}) {
+  const gains = simulation?.gains;
+  if (!gains) return [];
+  const share = (ns) => format_percent(ns / gains.step_ns);
+  const parts = gains.parts.map(({cause, ns, gain_ns}) =>
+    ({cells: [[cause], [format_ns(ns), 'number'], [share(ns), 'number'], [gain_ns === undefined ? '' : `−${share(gain_ns)}`, 'number']]}));
+  const changes = gains.changes.map(({kind, what, step_ns}) =>
+    ({cells: [[kind], [what], [format_ns(step_ns, 4), 'number'], [`−${share(gains.step_ns - step_ns)}`, 'number']]}));
+  return [element('div', {class: 'two half'},
+    card('Why not faster', [], table([['Cause'], ['Time', 'number'], ['Part', 'number'], ['Step without it', 'number']], parts),
+      note('The step of the busiest rank, for which the others wait.')),
+    card('Changes that gain most', [], table([['Kind'], ['Change'], ['Step', 'number'], ['Gain', 'number']], changes),
+      note(changes.length > 0 ? 'Each simulated, alone.' : 'No change of layout, overlap or hardware that was tried makes the step shorter.')))];
+}
+
 function simulated_tiles(data) {
   const {simulation} = data;
   const {mean} = simulation;
@@ -29,7 +48,7 @@ function simulated_tiles(data) {
   const idle = has_pipeline(data)
     ? `warm-up ${share(mean.warmup_ns)}, steady ${share(mean.steady_ns)}, cool-down ${share(mean.cooldown_ns)}` : 'nothing runs';
   return [
-    tile('Step time', time, unit, `global batch of ${many(simulation.global_batch, 'sequence')}`),
+    tile('Step time', time, unit, [range_text(simulation), `global batch of ${many(simulation.global_batch, 'sequence')}`].filter(Boolean).join('; ')),
     tile('Throughput', format_count(simulation.tokens_per_s), 'tokens/s', `${format_count(simulation.tokens_per_s_per_rank)} per rank`),
     tile('MFU', format_percent(simulation.mfu), '', `${format_number(simulation.flops_per_s_per_rank * 1e-12, 4)} TFLOP/s per rank`),
     tile('Exposed communication', share(mean.exposed_ns), '', communicates ? 'of the step, mean of all ranks' : 'no rank communicates'),
