@@ -859,6 +859,14 @@ class DeclaredForms {
            write(wide_, {kRows})}},
          {"gate_up", "weights", "dy", "offsets", "d_gate_up", "d_weights"},
          {{3, 0}}});
+    add({{"routed_relu2", {}, {x, weights, offsets, write(data_, {kRows, kWidth})}},
+         {"x", "weights", "offsets", "y"},
+         {{2, 0}}});
+    add({{"routed_relu2_backward",
+          {},
+          {x, weights, x, offsets, write(data_, {kRows, kWidth}), write(wide_, {kRows})}},
+         {"x", "weights", "dy", "offsets", "dx", "d_weights"},
+         {{3, 0}}});
     add_exchanges(weights);
     add({{"grouped_linear", {}, {x, w, offsets, write(data_, {kRows, kOut})}},
          {"x", "w", "offsets", "y"}});
