@@ -666,6 +666,15 @@ class DeclaredForms {
                 .ranks = 2, .heads = 6, .kv_heads = 2, .head_size = 4, .inverse = inverse}),
             {inverse ? parts : whole, inverse ? whole : parts}},
            {"x", "y"}});
+      // z and x of 4 heads of 2, B and C of 2 groups of 5, dt: 40 columns.
+      add({{"split_heads",
+            to_attributes(SplitHeadsAttributes{.ranks = 2,
+                                               .heads = 4,
+                                               .head_size = 2,
+                                               .inverse = inverse,
+                                               .states = {.groups = 2, .state = 5}}),
+            {inverse ? parts : whole, inverse ? whole : parts}},
+           {"x", "y"}});
     }
     add({{"swap_blocks",
           to_attributes(SwapBlocksAttributes{.outer = 3, .inner = 4}),
