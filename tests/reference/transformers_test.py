@@ -116,7 +116,7 @@ MODELS = {
     "nemotron_h": hybrid("M-M*-"),
     "nemotron_h_no_clamp": hybrid("*M-", time_step_min=1e-12, n_groups=4),
     "nemotron_3": hybrid_experts("ME*E"),
-    "nemotron_3_groups": hybrid_experts("E-ME", n_group=4, topk_group=2, norm_topk_prob=False, tie_word_embeddings=True),
+    "nemotron_3_groups": hybrid_experts("-M*E", n_group=4, topk_group=2, norm_topk_prob=False),
     "llama_llama3": llama("LlamaForCausalLM", rope_parameters=LLAMA3_ROPE),
     "llama_linear": llama("LlamaForCausalLM", rope_parameters={"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}),
     "qwen2_yarn": llama("Qwen2ForCausalLM", rope_parameters=YARN_ROPE),
