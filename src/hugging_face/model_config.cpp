@@ -619,7 +619,6 @@ class ConfigReader {
     model.kv_heads = size("num_key_value_heads", kMaxHeads, 8);
     model.head_size =
         size(value_of("head_dim").is_null() ? "attention_head_dim" : "head_dim", kMaxHeadSize, 128);
-    model.ffn = size("intermediate_size", kMaxSize, 21504);
     model.max_positions = size("max_position_embeddings", kMaxSize, 4096);
     model.init_std = number("initializer_range", 0.02, 0, 10);
     require_text("mamba_hidden_act", {"silu", "swish"});
@@ -627,19 +626,53 @@ class ConfigReader {
     for (const char* const key : {"attention_bias", "mlp_bias", "mamba_proj_bias"}) {
       require_flag(key, false, false);
     }
+    if (model.layers.has(kMlpBlock)) {
+      model.ffn = size("intermediate_size", kMaxSize, 21504);
+    }
+    if (model.layers.has(kMoeBlock)) {
+      read_nemotron_h_experts(model);
+    }
     ignore_unused_keys();
     return model;
   }
 
+  void read_nemotron_h_experts(ModelSpec& model) {
+    model.experts = size("n_routed_experts", kMaxExperts, 8);
+    model.experts_per_token = size("num_experts_per_tok", kMaxExperts, 2);
+    model.expert_ffn = size("moe_intermediate_size", kMaxSize, 7688);
+    model.shared_ffn = size("moe_shared_expert_intermediate_size", kMaxSize, 7688);
+    require_none("moe_latent_size", "braid has no latents in front of experts");
+    model.router = {.sigmoid = true,
+                    .normalize = flag("norm_topk_prob", true),
+                    .scale = number("routed_scaling_factor", 1.0, 0, 1000),
+                    .bias = true,
+                    .groups = size("n_group", kMaxExperts, 1),
+                    .kept_groups = size("topk_group", kMaxExperts, 1)};
+  }
+
   /// Of steps, caches, generation, and of layers that the model does not have.
   void ignore_unused_keys() {
-    for (const char* const key :
-         {"time_step_limit", "use_mamba_kernels", "mamba_ssm_cache_dtype", "num_logits_to_keep",
-          "n_routed_experts", "n_shared_experts", "moe_intermediate_size", "moe_latent_size",
-          "moe_shared_expert_intermediate_size", "moe_shared_expert_overlap", "num_experts_per_tok",
-          "routed_scaling_factor", "n_group", "topk_group", "norm_topk_prob",
-          "output_router_logits", "num_nextn_predict_layers", "mtp_layers_block_type",
-          "num_hidden_layers"}) {
+    for (const char* const key : {"time_step_limit",
+                                  "use_mamba_kernels",
+                                  "mamba_ssm_cache_dtype",
+                                  "num_logits_to_keep",
+                                  "intermediate_size",
+                                  "n_routed_experts",
+                                  "n_shared_experts",
+                                  "moe_intermediate_size",
+                                  "moe_latent_size",
+                                  "moe_shared_expert_intermediate_size",
+                                  "moe_shared_expert_overlap",
+                                  "num_experts_per_tok",
+                                  "routed_scaling_factor",
+                                  "n_group",
+                                  "topk_group",
+                                  "norm_topk_prob",
+                                  "output_router_logits",
+                                  "num_nextn_predict_layers",
+                                  "mtp_layers_block_type",
+                                  "mtp_hybrid_override_pattern",
+                                  "num_hidden_layers"}) {
       value_of(key);
     }
   }
@@ -659,10 +692,7 @@ class ConfigReader {
     const std::string key = list.is_array() ? "layers_block_type" : "hybrid_override_pattern";
     if (letters.empty() || letters.size() > static_cast<size_t>(kMaxLayers) ||
         letters.find_first_not_of("M*-E") != std::string::npos) {
-      refuse(key, value_of(key), "must be 1 to {} layers of M, * and -", kMaxLayers);
-    }
-    if (letters.find('E') != std::string::npos) {
-      refuse(key, value_of(key), "braid's experts have SwiGLU, and those of this class do not");
+      refuse(key, value_of(key), "must be 1 to {} layers of M, *, - and E", kMaxLayers);
     }
     return LayerPattern::parse(letters);
   }

@@ -166,9 +166,25 @@ ordered_json mamba2_json(const ModelSpec& model) {
 std::string nemotron_h_pattern(const LayerPattern& layers) {
   std::string pattern;
   for (const LayerSpec& layer : layers) {
-    pattern += layer.mixer == &kMambaBlock ? 'M' : layer.mixer == &kAttentionBlock ? '*' : '-';
+    pattern += layer.mixer == &kMambaBlock        ? 'M'
+               : layer.mixer == &kAttentionBlock  ? '*'
+               : layer.feed_forward == &kMoeBlock ? 'E'
+                                                  : '-';
   }
   return pattern;
+}
+
+void add_nemotron_h_experts(ordered_json& root, const ModelSpec& model) {
+  const RouterSpec& router = model.router;
+  root.update({{"n_routed_experts", model.experts},
+               {"num_experts_per_tok", model.experts_per_token},
+               {"moe_intermediate_size", model.expert_ffn},
+               {"n_shared_experts", 1},
+               {"moe_shared_expert_intermediate_size", model.shared_ffn},
+               {"n_group", router.groups},
+               {"topk_group", router.kept_groups},
+               {"norm_topk_prob", router.normalize},
+               {"routed_scaling_factor", router.scale}});
 }
 
 ordered_json nemotron_h_json(const ModelSpec& model) {
@@ -191,6 +207,9 @@ ordered_json nemotron_h_json(const ModelSpec& model) {
                {"mlp_bias", false},
                {"max_position_embeddings", std::max<int64_t>(1, model.max_positions)},
                {"residual_in_fp32", false}});
+  if (model.layers.has(kMoeBlock)) {
+    add_nemotron_h_experts(root, model);
+  }
   return root;
 }
 

@@ -17,7 +17,8 @@ constexpr LayerSpec kStates{.mixer = &kMambaBlock, .feed_forward = nullptr};
 constexpr std::array kMamba2Layers = {kStates};
 constexpr std::array kNemotronHLayers = {
     kStates, LayerSpec{.mixer = &kAttentionBlock, .feed_forward = nullptr},
-    LayerSpec{.mixer = nullptr, .feed_forward = &kMlpBlock}};
+    LayerSpec{.mixer = nullptr, .feed_forward = &kMlpBlock},
+    LayerSpec{.mixer = nullptr, .feed_forward = &kMoeBlock}};
 
 constexpr std::array kClasses = {
     HfClass{"LlamaForCausalLM", "llama", HfNaming::kLlama, kLlamaStyle, false},
@@ -70,6 +71,9 @@ constexpr std::array kClasses = {
             .model_type = "nemotron_h",
             .naming = HfNaming::kBackbone,
             .style = kNemotronHStyle,
+            .experts = true,
+            .shared_expert = true,
+            .sigmoid = true,
             .layers = kNemotronHLayers},
     HfClass{"GPT2LMHeadModel", "gpt2", HfNaming::kGpt2, kGpt2Style, true},
 };
@@ -85,13 +89,16 @@ struct ModelNames {
   std::string_view norm;
 };
 
-ModelNames names_of(HfNaming naming) {
+ModelNames names_of(HfNaming naming, bool has_fused_experts) {
   switch (naming) {
     case HfNaming::kLlama:
     case HfNaming::kMixtral:
     case HfNaming::kDeepseek:
       return {"model.embed_tokens.weight", "", "model.layers", "model.norm"};
     case HfNaming::kBackbone:
+      if (has_fused_experts) {
+        return {"model.embeddings.weight", "", "model.layers", "model.norm_f"};
+      }
       return {"backbone.embeddings.weight", "", "backbone.layers", "backbone.norm_f"};
     case HfNaming::kGpt2:
       return {"transformer.wte.weight", "transformer.wpe.weight", "transformer.h",
@@ -188,6 +195,9 @@ class RouterCheck {
     require(router_.bias == type_.sigmoid, "router_bias", router_.bias,
             type_.sigmoid ? "true" : "false");
     check_shared_expert();
+    if (is_backbone()) {
+      return;
+    }
     if (type_.naming == HfNaming::kDeepseek) {
       return require(type_.sigmoid || !router_.normalize, "router_normalize", router_.normalize,
                      "false");
@@ -205,6 +215,8 @@ class RouterCheck {
     }
   }
 
+  bool is_backbone() const { return type_.naming == HfNaming::kBackbone; }
+
   void check_shared_expert() const {
     const int64_t ffn = model_.shared_ffn;
     require(type_.shared_expert || ffn == 0, "shared_ffn", ffn, "0");
@@ -212,7 +224,7 @@ class RouterCheck {
     const bool is_deepseek = type_.naming == HfNaming::kDeepseek;
     require(!is_deepseek || ffn % model_.expert_ffn == 0, "shared_ffn", ffn,
             fmt::format("multiples of model.expert_ffn = {}", model_.expert_ffn));
-    const bool has_gate = type_.shared_expert && !is_deepseek;
+    const bool has_gate = type_.shared_expert && !is_deepseek && !is_backbone();
     require(model_.shared_gate == has_gate, "shared_gate", model_.shared_gate,
             has_gate ? "true" : "false");
   }
@@ -268,14 +280,16 @@ PieceRange piece_range(const HfTensor& tensor) {
 }
 
 HfExperts experts_of_files(std::span<const std::string> names) {
-  const bool fused = std::ranges::any_of(
-      names, [](const std::string& name) { return name.ends_with(".experts.gate_up_proj"); });
+  const bool fused = std::ranges::any_of(names, [](const std::string& name) {
+    return name.ends_with(".experts.gate_up_proj") || name.ends_with(".experts.up_proj");
+  });
   return fused ? HfExperts::kFused : HfExperts::kSeparate;
 }
 
 std::vector<HfTensor> hf_tensors(const ModelSpec& model, HfExperts experts) {
   const HfNaming naming = hf_class(model).naming;
-  const ModelNames names = names_of(naming);
+  const ModelNames names =
+      names_of(naming, experts == HfExperts::kFused && model.layers.has(kMoeBlock));
   HfTensorList list(experts);
   list.add(names.tokens, {model.vocabulary, model.width}, "embedding.tokens");
   if (model.style.positions == PositionKind::kLearned) {
@@ -318,7 +332,7 @@ const HfClass& hf_class(const ModelSpec& model) {
         "those of family \"{}\" have layers {} only",
         model.layers.text(), family_name(model.style), layers_of_classes(model.style));
   }
-  if (found->experts) {
+  if (found->experts && model.layers.has(kMoeBlock)) {
     RouterCheck(model, *found).check();
   }
   if (found->naming == HfNaming::kDeepseek) {
@@ -336,7 +350,8 @@ bool is_hf_buffer(std::string_view name) {
 }
 
 bool has_hf_mtp(const ModelSpec& model) {
-  return hf_class(model).sigmoid;
+  const HfClass& type = hf_class(model);
+  return type.naming == HfNaming::kDeepseek && type.sigmoid;
 }
 
 bool is_hf_prediction_layer(const ModelSpec& model, std::string_view name) {

@@ -32,11 +32,12 @@ struct HfClass {
   HfNaming naming = HfNaming::kLlama;
   ModelStyle style;
   bool qkv_bias = false;
-  bool experts = false;        ///< layers have experts in place of an MLP
-  bool some_mlps = false;      ///< all but those that config.json names (mlp_only_layers)
-  bool shared_expert = false;  ///< beside the experts; with a gate but for DeepSeek's
+  bool experts = false;    ///< layers have experts in place of an MLP
+  bool some_mlps = false;  ///< all but those that config.json names (mlp_only_layers)
+  bool shared_expert =
+      false;  ///< beside the experts; with a gate but for DeepSeek's and Nemotron's
   const BlockDefinition* mixer = &kAttentionBlock;
-  bool sigmoid = false;                    ///< routers have sigmoids and biases: DeepSeek-V3
+  bool sigmoid = false;  ///< routers have sigmoids and biases: DeepSeek-V3, Nemotron
   std::span<const LayerSpec> layers = {};  ///< the kinds of layers, of HfNaming::kBackbone
 };
 std::span<const HfClass> hf_classes();

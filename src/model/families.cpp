@@ -192,6 +192,28 @@ ModelSpec nemotron_h(int64_t width, int64_t ffn, int64_t state_heads) {
   return spec;
 }
 
+/// Layers with states, attention and experts in turn, the latter without gates.
+ModelSpec nemotron_3_nano() {
+  constexpr std::string_view kPattern = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME";
+  ModelSpec spec = with_states({.style = kNemotronHStyle,
+                                .layers = LayerPattern::parse(kPattern),
+                                .width = 2688,
+                                .heads = 32,
+                                .kv_heads = 2,
+                                .head_size = 128,
+                                .experts = 128,
+                                .experts_per_token = 6,
+                                .expert_ffn = 1856,
+                                .shared_ffn = 3712,
+                                .router = {.sigmoid = true, .scale = 2.5, .bias = true},
+                                .vocabulary = 131072,
+                                .max_positions = 262144},
+                               {.heads = 64, .groups = 8});
+  spec.mamba_chunk_size = 128;
+  spec.mamba_dt_min = 0.001;
+  return spec;
+}
+
 constexpr RouterSpec kDeepseekLiteRouter{.normalize = false};
 constexpr RouterSpec kDeepseekV2Router{
     .normalize = false, .scale = 16.0, .groups = 8, .kept_groups = 3};
@@ -216,6 +238,8 @@ constexpr std::string_view kMamba2 =
     "Dao and Gu, Transformers are SSMs, 2024, table 3 and its published code";
 constexpr std::string_view kNemotronH =
     "NVIDIA, Nemotron-H: a family of hybrid Mamba-Transformer models, 2025, table 1";
+constexpr std::string_view kNemotron3 =
+    "NVIDIA, Nemotron 3 Nano: open hybrid Mamba-Transformer mixture-of-experts model, 2025";
 constexpr std::string_view kOlmoe =
     "Muennighoff et al., OLMoE: open mixture-of-experts language models, 2024";
 
@@ -266,6 +290,7 @@ const std::vector<ModelPreset>& presets() {
       {"mamba2-2.7b", kMamba2, mamba2(64, 2560)},
       {"nemotron-h-4b", kNemotronH, nemotron_h(3072, 12288, 112)},
       {"nemotron-h-8b", kNemotronH, nemotron_h(4096, 21504, 128)},
+      {"nemotron-3-nano", kNemotron3, nemotron_3_nano()},
   };
   return kPresets;
 }

@@ -24,7 +24,7 @@ enum class HfNaming : uint8_t {
 enum class HfExperts : uint8_t {
   kSeparate,  ///< a tensor for each matrix of each expert, as published
   kFused,  ///< experts.gate_up_proj [E, 2F, C] and experts.down_proj [E, C, F], as transformers 5
-           ///< has them in memory
+           ///< has them in memory; Nemotron-H's names then begin with "model." and not "backbone."
 };
 
 /// A tensor of a Hugging Face model, or with `whole` some rows of one: rows first_row, first_row +

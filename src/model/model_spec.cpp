@@ -76,7 +76,8 @@ int64_t num_idle_parameters(const ModelSpec& spec) {
   const bool in_mtp = spec.mtp_depth > 0 && has_experts(mtp_layer(spec));
   const auto layers =
       std::ranges::count_if(spec.layers, has_experts) + (in_mtp ? spec.mtp_depth : 0);
-  return layers * (spec.experts - spec.experts_per_token) * 3 * spec.width * spec.expert_ffn;
+  const int64_t matrices = spec.style.is_gated() ? 3 : 2;
+  return layers * (spec.experts - spec.experts_per_token) * matrices * spec.width * spec.expert_ffn;
 }
 
 int64_t num_matrix_parameters(const ModelSpec& spec) {

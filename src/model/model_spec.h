@@ -33,6 +33,10 @@ struct ModelStyle {
       false;  ///< of all matrices in layers but qkv, which ModelSpec::qkv_bias says
   HeadNorm head_norm = HeadNorm::kNone;
 
+  /// The activation multiplies half of its inputs by the other half, so MLPs and experts have a
+  /// third matrix.
+  bool is_gated() const { return activation == Activation::kSwiglu; }
+
   friend bool operator==(const ModelStyle&, const ModelStyle&) = default;
 };
 
@@ -50,7 +54,7 @@ constexpr ModelStyle kOlmoeStyle{.head_norm = HeadNorm::kRow};
 
 /// RMSNorm, no positions, no biases.
 constexpr ModelStyle kMamba2Style{.positions = PositionKind::kNone};
-/// The same with squares of ReLU in MLPs, which have no gate.
+/// The same with squares of ReLU in MLPs and experts, which have no gate.
 constexpr ModelStyle kNemotronHStyle{.positions = PositionKind::kNone,
                                      .activation = Activation::kRelu2};
 

@@ -161,11 +161,8 @@ class OuterAttention {
   void add_gathered() {
     const ValueId parts =
         all_gather(builder_, pack(), context_.outer_group, context_.outer, name("kv.parts"));
-    const Value gathered = builder_.value(parts);
-    const ValueId kv = builder_.add_activation(name("kv.all"), gathered.dtype, gathered.shape);
-    const ZigzagOrderAttributes order{.ranks = context_.outer, .sequence = core_.sequence};
-    builder_.add_node("zigzag_order", to_attributes(order),
-                      std::array{Operand{parts}, Operand{kv, Access::kWrite}}, name("kv.all"));
+    const ValueId kv = zigzag_order(
+        builder_, parts, {.ranks = context_.outer, .sequence = core_.sequence}, name("kv.all"));
     for (const auto& step : gathered_steps(core_, context_.outer, context_.outer_index)) {
       add_step(kv, step);
     }

@@ -1,6 +1,7 @@
 #include "ops/context_layout.h"
 
 #include <array>
+#include <numeric>
 
 #include "ops/attributes.h"
 #include "ops/autodiff.h"
@@ -53,7 +54,11 @@ void check_split_heads(const OpSpec& spec) {
   operands.require(a.ranks > 0 && a.heads > 0 && a.kv_heads >= 0 && a.heads % a.ranks == 0 &&
                        a.kv_heads % a.ranks == 0,
                    "ranks must divide heads and kv_heads");
-  const int64_t width = (a.heads + 2 * a.kv_heads) * a.head_size;
+  operands.require(a.states.groups >= 0 && a.states.groups % a.ranks == 0 &&
+                       (a.states.groups == 0 || (a.states.state > 0 && a.kv_heads == 0)),
+                   "ranks must divide groups of heads with states, which have no kv_heads");
+  const auto parts = a.parts();
+  const int64_t width = std::accumulate(parts.begin(), parts.end(), int64_t{0});
   operands.require(x.shape[1] == (a.inverse ? width / a.ranks : width) &&
                        (!a.inverse || x.shape[0] % a.ranks == 0),
                    "a row of x must hold all heads, or (inverse) one rank's of them");
@@ -193,6 +198,15 @@ const OpDefinition kSwapBlocksOp{
     .split = kNeverSplit,
     .pieces = {.block_sources = swapped_blocks},
 };
+
+ValueId zigzag_order(GraphBuilder& builder, ValueId x, const ZigzagOrderAttributes& attributes,
+                     std::string_view site) {
+  const Value input = builder.value(x);
+  const ValueId y = builder.add_activation(site, input.dtype, input.shape);
+  builder.add_node("zigzag_order", to_attributes(attributes),
+                   std::array{Operand{x}, Operand{y, Access::kWrite}}, site);
+  return y;
+}
 
 ValueId split_heads(GraphBuilder& builder, ValueId x, const SplitHeadsAttributes& attributes,
                     std::string_view site) {

@@ -71,35 +71,47 @@ void check_permute_elems(const OpSpec& spec) {
   operands.done();
 }
 
-/// gate_up, weights.
-const OperandSpec& check_routed_inputs(OperandChecker& operands) {
-  const OperandSpec& gate_up = operands.next_floating("gate_up", Access::kRead, 2);
-  operands.require(gate_up.shape[1] % 2 == 0, "gate_up must hold pairs of gate and up");
-  operands.expect("weights", Access::kRead, accumulator_dtype(gate_up.dtype), {gate_up.shape[0]});
-  return gate_up;
-}
-
 void check_offsets(OperandChecker& operands) {
   const OperandSpec& offsets = next_integers(operands, "offsets", Access::kRead, 1);
   operands.require(offsets.shape[0] >= 2, "offsets must be [E+1] of at least one expert");
 }
 
-void check_routed_swiglu(const OpSpec& spec) {
+/// An activation of the rows of experts: swiglu reads pairs of elements of one operand, relu2
+/// single ones.
+struct RoutedForm {
+  std::string_view x;  ///< names of the operand and its gradient
+  std::string_view dx;
+  int64_t elems = 1;  ///< of x for each of y
+};
+constexpr RoutedForm kOfSwiglu{.x = "gate_up", .dx = "d_gate_up", .elems = 2};
+constexpr RoutedForm kOfRelu2{.x = "x", .dx = "dx"};
+
+/// x, weights.
+const OperandSpec& check_routed_inputs(OperandChecker& operands, const RoutedForm& form) {
+  const OperandSpec& x = operands.next_floating(form.x, Access::kRead, 2);
+  operands.require(x.shape[1] % form.elems == 0, "gate_up must hold pairs of gate and up");
+  operands.expect("weights", Access::kRead, accumulator_dtype(x.dtype), {x.shape[0]});
+  return x;
+}
+
+template <const RoutedForm& kForm>
+void check_routed(const OpSpec& spec) {
   static_cast<void>(attributes_of<NoAttributes>(spec));
   OperandChecker operands(spec);
-  const OperandSpec& gate_up = check_routed_inputs(operands);
+  const OperandSpec& x = check_routed_inputs(operands, kForm);
   check_offsets(operands);
-  operands.expect("y", Access::kWrite, gate_up.dtype, {gate_up.shape[0], gate_up.shape[1] / 2});
+  operands.expect("y", Access::kWrite, x.dtype, {x.shape[0], x.shape[1] / kForm.elems});
   operands.done();
 }
 
-void check_routed_swiglu_backward(const OpSpec& spec) {
+template <const RoutedForm& kForm>
+void check_routed_backward(const OpSpec& spec) {
   static_cast<void>(attributes_of<NoAttributes>(spec));
   OperandChecker operands(spec);
-  const OperandSpec& gate_up = check_routed_inputs(operands);
-  operands.expect("dy", Access::kRead, gate_up.dtype, {gate_up.shape[0], gate_up.shape[1] / 2});
+  const OperandSpec& x = check_routed_inputs(operands, kForm);
+  operands.expect("dy", Access::kRead, x.dtype, {x.shape[0], x.shape[1] / kForm.elems});
   check_offsets(operands);
-  operands.expect("d_gate_up", Access::kWrite, gate_up.dtype, gate_up.shape);
+  operands.expect(kForm.dx, Access::kWrite, x.dtype, x.shape);
   operands.expect("d_weights", Access::kWrite, spec.operands[1].dtype, spec.operands[1].shape);
   operands.done();
 }
@@ -143,22 +155,34 @@ void permute_elems_backward(BackwardBuilder& builder, const Node& node) {
   move_back(builder, node, "permute_elems");
 }
 
-void routed_swiglu_backward(BackwardBuilder& builder, const Node& node) {
+/// Gradients of the activation's input and of the weights.
+void routed_backward(BackwardBuilder& builder, const Node& node) {
   const std::optional<ValueId> dy = builder.grad_of(node.operands[3]);
   if (!dy) {
     return;
   }
-  const ValueId gate_up = node.operands[0];
+  const ValueId x = node.operands[0];
   const ValueId weights = node.operands[1];
-  const ValueId d_gate_up = builder.new_grad(gate_up);
+  const ValueId dx = builder.new_grad(x);
   const ValueId d_weights = builder.new_grad(weights);
-  builder.add_node(
-      node, "routed_swiglu_backward", {},
-      std::array{Operand{gate_up}, Operand{weights}, Operand{*dy}, Operand{node.operands[2]},
-                 Operand{d_gate_up, Access::kWrite}, Operand{d_weights, Access::kWrite}},
-      Phase::kDgrad);
-  builder.add_grad(node, gate_up, d_gate_up);
+  builder.add_node(node, node.spec.op + "_backward", {},
+                   std::array{Operand{x}, Operand{weights}, Operand{*dy}, Operand{node.operands[2]},
+                              Operand{dx, Access::kWrite}, Operand{d_weights, Access::kWrite}},
+                   Phase::kDgrad);
+  builder.add_grad(node, x, dx);
   builder.add_grad(node, weights, d_weights);
+}
+
+/// y of F columns.
+ValueId add_routed(GraphBuilder& builder, std::string op, int64_t width,
+                   const std::array<ValueId, 3>& inputs, std::string_view site) {
+  const Value x = builder.value(inputs[0]);
+  const ValueId y = builder.add_activation(site, x.dtype, {x.shape[0], width});
+  builder.add_node(std::move(op), {},
+                   std::array{Operand{inputs[0]}, Operand{inputs[1]}, Operand{inputs[2]},
+                              Operand{y, Access::kWrite}},
+                   site);
+  return y;
 }
 
 IntegerNeed expert_needs(const OpSpec& spec, size_t /*operand*/) {
@@ -236,9 +260,9 @@ const OpDefinition kRoutedSwigluOp{
     .summary = "swiglu of each row, times its weight.",
     .family = OpFamily::kMemoryBound,
     .kind = OpKind::kElementwise,
-    .check = check_routed_swiglu,
+    .check = check_routed<kOfSwiglu>,
     .cost = elementwise_cost<3>,
-    .backward = routed_swiglu_backward,
+    .backward = routed_backward,
     .recompute = Recompute::kNorms,
     .split = kNeverSplit,
     .integers = offset_needs,
@@ -249,8 +273,32 @@ const OpDefinition kRoutedSwigluBackwardOp{
     .summary = "Gradients of routed_swiglu with respect to gate, up and weights.",
     .family = OpFamily::kMemoryBound,
     .kind = OpKind::kElementwise,
-    .check = check_routed_swiglu_backward,
+    .check = check_routed_backward<kOfSwiglu>,
     .cost = elementwise_cost<7>,
+    .split = kNeverSplit,
+    .integers = offset_needs,
+};
+
+const OpDefinition kRoutedRelu2Op{
+    .name = "routed_relu2",
+    .summary = "relu2 of each row, times its weight.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kElementwise,
+    .check = check_routed<kOfRelu2>,
+    .cost = elementwise_cost<3>,
+    .backward = routed_backward,
+    .recompute = Recompute::kNorms,
+    .split = kNeverSplit,
+    .integers = offset_needs,
+};
+
+const OpDefinition kRoutedRelu2BackwardOp{
+    .name = "routed_relu2_backward",
+    .summary = "Gradients of routed_relu2 with respect to x and weights.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kElementwise,
+    .check = check_routed_backward<kOfRelu2>,
+    .cost = elementwise_cost<6>,
     .split = kNeverSplit,
     .integers = offset_needs,
 };
@@ -314,13 +362,14 @@ ValueId sort_weights(GraphBuilder& builder, ValueId weights, const ExpertRows& r
 
 ValueId routed_swiglu(GraphBuilder& builder, ValueId gate_up, ValueId weights, ValueId offsets,
                       std::string_view site) {
-  const Value input = builder.value(gate_up);
-  const ValueId y = builder.add_activation(site, input.dtype, {input.shape[0], input.shape[1] / 2});
-  builder.add_node(
-      "routed_swiglu", {},
-      std::array{Operand{gate_up}, Operand{weights}, Operand{offsets}, Operand{y, Access::kWrite}},
-      site);
-  return y;
+  const int64_t width = builder.value(gate_up).shape[1] / 2;
+  return add_routed(builder, "routed_swiglu", width, {gate_up, weights, offsets}, site);
+}
+
+ValueId routed_relu2(GraphBuilder& builder, ValueId x, ValueId weights, ValueId offsets,
+                     std::string_view site) {
+  const int64_t width = builder.value(x).shape[1];
+  return add_routed(builder, "routed_relu2", width, {x, weights, offsets}, site);
 }
 
 }  // namespace braid

@@ -40,6 +40,10 @@ struct SortRowsAttributes {
 /// neither read nor written. The weight is applied here, and not to the sum of the experts'
 /// outputs, because these then need not be kept: the result is the same but for rounding. Source:
 /// Guo et al., SonicMoE, 2025.
+///
+/// routed_relu2: x [R,F], weights f32 [R], offsets i32 [E+1] -> y [R,F]; y[r] = weights[r] *
+/// max(x, 0)^2, of experts without a gate. routed_relu2_backward: x, weights, dy [R,F], offsets ->
+/// dx [R,F], d_weights f32 [R]. Otherwise as routed_swiglu.
 
 extern const OpDefinition kSortRowsOp;
 extern const OpDefinition kGatherRowsOp;
@@ -47,6 +51,8 @@ extern const OpDefinition kSumRowsOp;
 extern const OpDefinition kPermuteElemsOp;
 extern const OpDefinition kRoutedSwigluOp;
 extern const OpDefinition kRoutedSwigluBackwardOp;
+extern const OpDefinition kRoutedRelu2Op;
+extern const OpDefinition kRoutedRelu2BackwardOp;
 
 struct ExpertRows {
   ValueId row_of;   ///< i32 [T,K]
@@ -66,5 +72,7 @@ ValueId sort_weights(GraphBuilder& builder, ValueId weights, const ExpertRows& r
                      std::string_view site);
 ValueId routed_swiglu(GraphBuilder& builder, ValueId gate_up, ValueId weights, ValueId offsets,
                       std::string_view site);
+ValueId routed_relu2(GraphBuilder& builder, ValueId x, ValueId weights, ValueId offsets,
+                     std::string_view site);
 
 }  // namespace braid

@@ -22,6 +22,8 @@ void check_sizes(const OperandChecker& operands, const Mamba2Attributes& a) {
                    "norm_groups must divide heads x head_size");
   operands.require(a.dt_min >= 0 && a.dt_min <= a.dt_max, "dt_min must be from 0 to dt_max");
   operands.require(a.epsilon > 0, "epsilon must be positive");
+  operands.require(a.weights.count > 0 && a.weights.index >= 0 && a.weights.index < a.weights.count,
+                   "weight_part must be one of weight_parts");
 }
 
 void check_mamba2(const OpSpec& spec) {
@@ -45,12 +47,11 @@ void check_mamba2_backward(const OpSpec& spec) {
   operands.expect("rstd", Access::kRead, accumulator, {rows.shape[0], a.norm_groups});
   operands.expect("dv", Access::kRead, rows.dtype, {rows.shape[0], a.inner()});
   operands.expect("d_zxbcdt", Access::kWrite, rows.dtype, rows.shape);
-  operands.expect("d_conv_weight", access, accumulator, spec.operands[1].shape);
-  operands.expect("d_conv_bias", access, accumulator, {a.convolved()});
-  operands.expect("d_dt_bias", access, accumulator, {a.heads});
-  operands.expect("d_a_log", access, accumulator, {a.heads});
-  operands.expect("d_skip", access, accumulator, {a.heads});
-  operands.expect("d_norm_weight", access, accumulator, {a.inner()});
+  constexpr std::array kGradients = {"d_conv_weight", "d_conv_bias", "d_dt_bias",
+                                     "d_a_log",       "d_skip",      "d_norm_weight"};
+  for (size_t i = 0; i < kGradients.size(); ++i) {
+    operands.expect(kGradients[i], access, accumulator, spec.operands[i + 1].shape);
+  }
   operands.done();
 }
 
@@ -64,7 +65,7 @@ struct RowFlops {
         groups(static_cast<double>(a.groups)),
         head_size(static_cast<double>(a.head_size)),
         state(static_cast<double>(a.state)),
-        conv(2.0 * elems(spec, 1)) {}
+        conv(2.0 * elems(spec, 1) / static_cast<double>(a.weights.count)) {}
 
   double forward() const {
     return groups * 2 * chunk * state + heads * (2 * chunk * head_size + 4 * head_size * state) +
@@ -140,14 +141,16 @@ const OperandSpec& check_mamba2_inputs(OperandChecker& operands, const Mamba2Att
   operands.require(rows.shape[1] == a.row_elems(), "a row must hold z, x, B, C and dt");
   operands.require(a.sequence > 0 && rows.shape[0] % a.sequence == 0,
                    "rows must be a multiple of sequence");
+  const int64_t parts = a.weights.count;
   const OperandSpec& taps = operands.next_floating("conv_weight", Access::kRead, 2);
-  operands.require(taps.shape[1] > 0 && taps.dtype == rows.dtype && taps.shape[0] == a.convolved(),
-                   "conv_weight must have the dtype of zxbcdt and a row for each of x, B and C");
-  operands.expect("conv_bias", Access::kRead, rows.dtype, {a.convolved()});
-  operands.expect("dt_bias", Access::kRead, rows.dtype, {a.heads});
-  operands.expect("a_log", Access::kRead, rows.dtype, {a.heads});
-  operands.expect("skip", Access::kRead, rows.dtype, {a.heads});
-  operands.expect("norm_weight", Access::kRead, rows.dtype, {a.inner()});
+  operands.require(
+      taps.shape[1] > 0 && taps.dtype == rows.dtype && taps.shape[0] == parts * a.convolved(),
+      "conv_weight must have the dtype of zxbcdt and a row for each of x, B and C");
+  operands.expect("conv_bias", Access::kRead, rows.dtype, {parts * a.convolved()});
+  operands.expect("dt_bias", Access::kRead, rows.dtype, {parts * a.heads});
+  operands.expect("a_log", Access::kRead, rows.dtype, {parts * a.heads});
+  operands.expect("skip", Access::kRead, rows.dtype, {parts * a.heads});
+  operands.expect("norm_weight", Access::kRead, rows.dtype, {parts * a.inner()});
   return rows;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <limits>
 
 #include "ops/graph.h"
@@ -21,6 +22,19 @@ namespace braid {
 /// Arithmetic and states are f32 (f64 for f64 data). `chunk` rows are computed together; its size
 /// changes rounding only. Source: Dao and Gu, Transformers are SSMs, 2024, section 6; the layer as
 /// in the published code of Mamba-2 (norm after the gate).
+/// The weights may be those of more heads than a row has: of `count` parts with so many heads and
+/// groups each, of which the op reads part `index` (for conv_weight and conv_bias that part of x's
+/// rows, of B's and of C's).
+struct Mamba2WeightPart {
+  int64_t count = 1;
+  int64_t index = 0;
+  void fields(auto&& visit) {
+    visit("weight_parts", count);
+    visit("weight_part", index);
+  }
+  friend bool operator==(const Mamba2WeightPart&, const Mamba2WeightPart&) = default;
+};
+
 struct Mamba2Attributes {
   int64_t sequence = 0;
   int64_t heads = 0;        ///< H
@@ -32,6 +46,7 @@ struct Mamba2Attributes {
   double dt_min = 0.0;
   double dt_max = std::numeric_limits<double>::infinity();
   double epsilon = 1e-5;
+  Mamba2WeightPart weights = {};
 
   void fields(auto&& visit) {
     visit("sequence", sequence);
@@ -44,6 +59,7 @@ struct Mamba2Attributes {
     visit("dt_min", dt_min);
     visit("dt_max", dt_max);
     visit("epsilon", epsilon);
+    visit.optional(weights);
   }
 
   int64_t inner() const { return heads * head_size; }                     ///< I
@@ -51,13 +67,28 @@ struct Mamba2Attributes {
   int64_t row_elems() const { return inner() + convolved() + heads; }     ///< of zxbcdt
   int64_t dt_begin() const { return inner() + convolved(); }              ///< in a row of zxbcdt
   int64_t group_of(int64_t head) const { return head * groups / heads; }  ///< of B and C
+
+  /// A run of channels of the convolution: x, B or C.
+  struct ConvRun {
+    int64_t begin = 0;  ///< in a row
+    int64_t size = 0;
+    int64_t weight_begin = 0;  ///< in the rows of conv_weight
+  };
+  std::array<ConvRun, 3> conv_runs() const {
+    const int64_t factor = groups * state;
+    const auto run = [&](int64_t begin, int64_t size) {
+      return ConvRun{begin, size, weights.count * begin + weights.index * size};
+    };
+    return {run(0, inner()), run(inner(), factor), run(inner() + factor, factor)};
+  }
 };
 
 /// mamba2_backward: zxbcdt, conv_weight, conv_bias, dt_bias, a_log, skip, norm_weight, y, rstd, dv
 /// [T,I] -> d_zxbcdt, d_conv_weight, d_conv_bias, d_dt_bias, d_a_log, d_skip, d_norm_weight. The
 /// gradients of weights are f32 (f64 for f64 data); with `accumulate` they are added to
-/// (kReadWrite), otherwise overwritten. Convolution and states are computed again. Sums over rows
-/// and heads run in an order that depends only on attributes and shapes.
+/// (kReadWrite), otherwise overwritten, those of other parts with 0. Convolution and states are
+/// computed again. Sums over rows and heads run in an order that depends only on attributes and
+/// shapes.
 struct Mamba2BackwardAttributes {
   Mamba2Attributes core;
   bool accumulate = true;

@@ -99,6 +99,8 @@ constexpr std::array kOps = {
     &kSumRowsOp,
     &kRoutedSwigluOp,
     &kRoutedSwigluBackwardOp,
+    &kRoutedRelu2Op,
+    &kRoutedRelu2BackwardOp,
     &kGeluOp,
     &kGeluBackwardOp,
     &kRelu2Op,

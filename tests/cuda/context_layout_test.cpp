@@ -1,5 +1,7 @@
 #include "ops/context_layout.h"
 
+#include <numeric>
+
 #include "support/cuda_kernel_checks.h"
 
 namespace braid {
@@ -33,7 +35,8 @@ OpSpec swap(DType dtype, SwapBlocksAttributes blocks, int64_t rows, int64_t widt
 }
 
 OpSpec split(DType dtype, SplitHeadsAttributes heads, int64_t rows) {
-  const int64_t width = (heads.heads + 2 * heads.kv_heads) * heads.head_size;
+  const auto columns = heads.parts();
+  const int64_t width = std::accumulate(columns.begin(), columns.end(), int64_t{0});
   const Shape whole{rows, width};
   const Shape parts{rows * heads.ranks, width / heads.ranks};
   return heads.inverse ? mover("split_heads", to_attributes(heads), dtype, parts, whole)
@@ -64,6 +67,11 @@ std::vector<OpSpec> awkward_specs(DType dtype) {
       specs.push_back(split(dtype, heads(3, 6, 3), 7));
       specs.push_back(split(dtype, heads(8, 32, 8), 5));
       specs.push_back(split(dtype, heads(4, 8, 0), 9));  // queries only
+      SplitHeadsAttributes states = heads(2, 32, 0);
+      states.states = {.groups = 4, .state = 24};
+      specs.push_back(split(dtype, states, 5));
+      states.states.state = 7;
+      specs.push_back(split(dtype, states, 5));
     }
   }
   for (const int64_t width : {1, 33, 64, 5000}) {

@@ -55,29 +55,34 @@ TEST_F(ExpertRowsCudaTest, GatherAndSumEqualTheCpu) {
   }
 }
 
-TEST_F(ExpertRowsCudaTest, RoutedSwigluEqualsTheCpu) {
-  for (const DType dtype : kCudaDtypes) {
-    for (const RowSizes& s : all_sizes()) {
-      expect_equals_cpu(routed_swiglu_case(dtype, s), context(), rounded_once(1e-6, 1e-5),
-                        name_of(dtype, s));
-      // The gradient of a weight is a sum over its row, of terms below 1.
-      const double lost = 1e-6 + 1e-7 * static_cast<double>(s.width);
-      expect_equals_cpu(routed_swiglu_backward_case(dtype, s), context(), rounded_once(lost, 1e-5),
-                        name_of(dtype, s));
+TEST_F(ExpertRowsCudaTest, RoutedActivationsEqualTheCpu) {
+  for (const RoutedActivation& activation : kRoutedActivations) {
+    for (const DType dtype : kCudaDtypes) {
+      for (const RowSizes& s : all_sizes()) {
+        const std::string name = activation.name + " " + name_of(dtype, s);
+        expect_equals_cpu(routed_case(activation, dtype, s), context(), rounded_once(1e-6, 1e-5),
+                          name);
+        // The gradient of a weight is a sum over its row, of terms below 1.
+        const double lost = 1e-6 + 1e-7 * static_cast<double>(s.width);
+        expect_equals_cpu(routed_backward_case(activation, dtype, s), context(),
+                          rounded_once(lost, 1e-5), name);
+      }
     }
   }
 }
 
 // Rows that no expert has stay NaN, as the harness left them, on both sides.
-TEST_F(ExpertRowsCudaTest, RoutedSwigluLeavesRowsOfNobodyAlone) {
+TEST_F(ExpertRowsCudaTest, RoutedActivationsLeaveRowsOfNobodyAlone) {
   const RowSizes s{7, 2, 2, 40};
-  for (const DType dtype : kCudaDtypes) {
-    KernelCase forward = routed_swiglu_case(dtype, s);
-    forward.set(2, offsets_to(9));
-    expect_equals_cpu(std::move(forward), context(), rounded_once(1e-6, 1e-5), "forward");
-    KernelCase backward = routed_swiglu_backward_case(dtype, s);
-    backward.set(3, offsets_to(9));
-    expect_equals_cpu(std::move(backward), context(), rounded_once(1e-5, 1e-5), "backward");
+  for (const RoutedActivation& activation : kRoutedActivations) {
+    for (const DType dtype : kCudaDtypes) {
+      KernelCase forward = routed_case(activation, dtype, s);
+      forward.set(2, offsets_to(9));
+      expect_equals_cpu(std::move(forward), context(), rounded_once(1e-6, 1e-5), "forward");
+      KernelCase backward = routed_backward_case(activation, dtype, s);
+      backward.set(3, offsets_to(9));
+      expect_equals_cpu(std::move(backward), context(), rounded_once(1e-5, 1e-5), "backward");
+    }
   }
 }
 
@@ -87,8 +92,10 @@ TEST_F(ExpertRowsCudaTest, IsBitwiseRepeatable) {
   for (const DType dtype : kCudaDtypes) {
     expect_repeatable([&] { return gather_rows_case(dtype, s); }, context());
     expect_repeatable([&] { return sum_rows_case(dtype, s); }, context());
-    expect_repeatable([&] { return routed_swiglu_case(dtype, s); }, context());
-    expect_repeatable([&] { return routed_swiglu_backward_case(dtype, s); }, context());
+    for (const RoutedActivation& activation : kRoutedActivations) {
+      expect_repeatable([&] { return routed_case(activation, dtype, s); }, context());
+      expect_repeatable([&] { return routed_backward_case(activation, dtype, s); }, context());
+    }
   }
 }
 

@@ -11,7 +11,7 @@ using Mamba2CudaTest = CudaKernelTest;
 
 /// A whole chunk, its neighbours in length, several sequences that end within a chunk, heads and
 /// states smaller than their tiles, rows that no vector access fits, more heads in a group than a
-/// block has, limits of dt that hold.
+/// block has, limits of dt that hold, weights of other heads around those that are used.
 std::vector<Mamba2Case> cases() {
   return {
       {{.sequence = 64, .heads = 1, .head_size = 64, .groups = 1, .state = 128, .chunk = 64}, 1, 4},
@@ -57,6 +57,16 @@ std::vector<Mamba2Case> cases() {
         .chunk = 256,
         .norm_groups = 8},
        1,
+       4},
+      {{.sequence = 130,
+        .heads = 8,
+        .head_size = 32,
+        .groups = 2,
+        .state = 64,
+        .chunk = 64,
+        .norm_groups = 2,
+        .weights = {.count = 4, .index = 2}},
+       2,
        4}};
 }
 
@@ -64,8 +74,8 @@ std::vector<Mamba2Case> cases() {
 KernelCase forward_case(const Mamba2Case& c, double least_a_log = -5.0) {
   KernelCase kernel = c.forward(DType::kBF16);
   TestRandom random(3);
-  kernel.set(3, random.uniforms(c.a.heads, -3.0, 0.0));
-  kernel.set(4, random.uniforms(c.a.heads, least_a_log, least_a_log + 5.0));
+  kernel.set(3, random.uniforms(c.all_heads(), -3.0, 0.0));
+  kernel.set(4, random.uniforms(c.all_heads(), least_a_log, least_a_log + 5.0));
   return kernel;
 }
 

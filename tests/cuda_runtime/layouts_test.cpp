@@ -59,10 +59,11 @@ ParallelConfig all_dimensions(int64_t ranks) {
 }
 
 // Kinds of model beside the names of families: a llama with experts, a hybrid of all kinds of layer
-// but those, and llamas with FP8 products, for which tokens, inputs and features of a rank are
-// multiples of 128.
+// but those, one with experts, too, which have no gates, and llamas with FP8 products, for which
+// tokens, inputs and features of a rank are multiples of 128.
 constexpr std::string_view kWithExperts = "experts";
 constexpr std::string_view kHybrid = "hybrid";
+constexpr std::string_view kHybridExperts = "hybrid_experts";
 constexpr std::string_view kFp8Block = "fp8_block";
 constexpr std::string_view kFp8Tensor = "fp8_tensor";
 
@@ -75,7 +76,7 @@ ParallelConfig experts(ParallelConfig parallel, int64_t size, int64_t split = 1)
 
 void set_model(ModelConfig& model, const GpuLayout& layout) {
   const std::string_view kind = layout.family;
-  model.family = kind == "gpt2" ? "gpt2" : kind == kHybrid ? "nemotron_h" : "llama";
+  model.family = kind == "gpt2" ? "gpt2" : kind.starts_with(kHybrid) ? "nemotron_h" : "llama";
   model.layers = 8;
   model.width = 256;
   model.heads = 8;
@@ -86,14 +87,20 @@ void set_model(ModelConfig& model, const GpuLayout& layout) {
     model.experts = 8;
     model.experts_per_token = 2;
     model.expert_ffn = 128;
-  } else if (kind == kHybrid) {
+  } else if (kind.starts_with(kHybrid)) {
     model.layers.reset();
-    model.pattern = "M-M*-M*-";
+    model.pattern = kind == kHybrid ? "M-M*-M*-" : "MEM*-ME-";
     model.mamba_num_heads = 16;
     model.mamba_head_dim = 32;
     model.ssm_state_size = 32;
     model.mamba_n_groups = 4;
     model.mamba_chunk_size = 64;
+    if (kind == kHybridExperts) {
+      model.experts = 8;
+      model.experts_per_token = 2;
+      model.expert_ffn = 128;
+      model.shared_ffn = 128;
+    }
   } else if (kind == kFp8Block || kind == kFp8Tensor) {
     model.width = 512;
     model.ffn = 1536;
@@ -365,6 +372,9 @@ INSTANTIATE_TEST_SUITE_P(
                   sharded(pipeline(4, 2, "1f1b"), "parameters"), "fp8_tensor"},
         GpuLayout{"hybrid_parameters2", 2, data(2, "parameters"), "hybrid"},
         GpuLayout{"hybrid_tensor2", 2, tensor(2, 2, true), "hybrid"},
+        GpuLayout{"hybrid_ring2", 2, context(data(2, "none"), 2, "ring"), "hybrid"},
+        GpuLayout{"hybrid_a2a2", 2, context(data(2, "optimizer"), 2, "a2a"), "hybrid"},
+        GpuLayout{"hybrid_experts2", 2, experts(data(2, "none"), 2), "hybrid_experts"},
         GpuLayout{"hybrid_parameters4", 4, data(4, "parameters"), "hybrid"},
         GpuLayout{"hybrid_tensor4", 4, tensor(4, 4, true), "hybrid"},
         GpuLayout{"hybrid_pipeline2_optimizer2", 4, sharded(pipeline(4, 2, "1f1b"), "optimizer"),

@@ -288,8 +288,6 @@ TEST(HfConfig, ReadsAHybrid) {
   };
   EXPECT_EQ(layers(R"("layers_block_type": ["mamba", "mlp", "full_attention"])"),
             "mamba mlp attention");
-  EXPECT_THAT(fault_of(with(kNemotronH, R"("layers_block_type": ["mamba", "moe"])")),
-              HasSubstr("braid's experts have SwiGLU"));
   EXPECT_THAT(fault_of(with(kNemotronH, R"("layers_block_type": ["conv"])")),
               HasSubstr("braid knows no layer \"conv\""));
   EXPECT_THAT(fault_of(replaced(kNemotronH, "\"relu2\"", "\"silu\"")),
@@ -299,6 +297,38 @@ TEST(HfConfig, ReadsAHybrid) {
   EXPECT_EQ(message_of<ConfigError>([&] { print_hf_config(model, DType::kF32); }),
             "model.mamba_dt_max = 1: a NemotronHForCausalLM has no such limit; set "
             "model.mamba_dt_max = 0");
+}
+
+// Parts of NVIDIA's file of Nemotron-3-Nano-30B-A3B.
+constexpr const char* kNemotron3Nano = R"({
+  "architectures": ["NemotronHForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+  "bos_token_id": 1, "chunk_size": 128, "conv_kernel": 4, "eos_token_id": 2, "expand": 2,
+  "head_dim": 128, "hidden_dropout": 0.0, "hidden_size": 2688,
+  "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
+  "initializer_range": 0.02, "intermediate_size": 1856, "layer_norm_epsilon": 1e-05,
+  "mamba_head_dim": 64, "mamba_hidden_act": "silu", "mamba_num_heads": 64,
+  "mamba_proj_bias": false, "mamba_ssm_cache_dtype": "float32", "max_position_embeddings": 262144,
+  "mlp_bias": false, "mlp_hidden_act": "relu2", "model_type": "nemotron_h",
+  "moe_intermediate_size": 1856, "moe_shared_expert_intermediate_size": 3712, "n_group": 1,
+  "n_groups": 8, "n_routed_experts": 128, "n_shared_experts": 1, "norm_topk_prob": true,
+  "num_attention_heads": 32, "num_experts_per_tok": 6, "num_hidden_layers": 52,
+  "num_key_value_heads": 2, "num_logits_to_keep": 1, "pad_token_id": 0,
+  "rescale_prenorm_residual": true, "residual_in_fp32": false, "routed_scaling_factor": 2.5,
+  "sliding_window": null, "ssm_state_size": 128, "tie_word_embeddings": false,
+  "time_step_floor": 0.0001, "time_step_limit": [0.0, Infinity], "time_step_max": 0.1,
+  "time_step_min": 0.001, "topk_group": 1, "torch_dtype": "bfloat16", "use_bias": false,
+  "use_cache": true, "use_conv_bias": true, "use_mamba_kernels": true, "vocab_size": 131072})";
+
+TEST(HfConfig, ReadsAHybridWithExperts) {
+  const HfConfig config = parse(kNemotron3Nano);
+  EXPECT_EQ(config.model, find_preset("nemotron-3-nano").spec);
+  EXPECT_TRUE(config.ignored.empty());
+  EXPECT_EQ(parse(print_hf_config(config.model, DType::kBF16)).model, config.model);
+  EXPECT_THAT(fault_of(with(kNemotron3Nano, R"("moe_latent_size": 1024)")),
+              HasSubstr("moe_latent_size = 1024: braid has no latents in front of experts"));
+  EXPECT_THAT(fault_of(replaced(kNemotron3Nano, "\"num_experts_per_tok\": 6",
+                                "\"num_experts_per_tok\": 129")),
+              HasSubstr("model.experts_per_token = 129: must be at most 32"));
 }
 
 TEST(HfConfig, NamesOfIgnoredKeysStayShortAndPrintable) {

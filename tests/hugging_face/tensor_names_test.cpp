@@ -86,6 +86,35 @@ TEST(HfTensors, HybridsHaveOneBlockPerLayer) {
                  "backbone.norm_f.weight [4096]", "lm_head.weight [131072,4096]"}));
 }
 
+TEST(HfTensors, ExpertsOfHybridsHaveNoGate) {
+  const std::vector<std::string> list = listed("nemotron-3-nano");
+  EXPECT_EQ(list.size(), 1u + 23 * 9 + 6 * 5 + 23 * (5 + 2 * 128) + 2);
+  EXPECT_THAT(list,
+              IsSupersetOf({"backbone.layers.1.norm.weight [2688]",
+                            "backbone.layers.1.mixer.gate.weight [128,2688]",
+                            "backbone.layers.1.mixer.gate.e_score_correction_bias [128]",
+                            "backbone.layers.51.mixer.experts.127.up_proj.weight [1856,2688]",
+                            "backbone.layers.51.mixer.experts.127.down_proj.weight [2688,1856]",
+                            "backbone.layers.51.mixer.shared_experts.up_proj.weight [3712,2688]",
+                            "backbone.layers.51.mixer.shared_experts.down_proj.weight [2688,3712]",
+                            "backbone.layers.5.mixer.k_proj.weight [256,2688]"}));
+  ModelSpec model = find_preset("nemotron-3-nano").spec;
+  std::vector<std::string> fused;
+  for (const HfTensor& tensor : hf_tensors(model, HfExperts::kFused)) {
+    fused.push_back(tensor.name + " " + to_string(tensor.whole_shape()));
+  }
+  EXPECT_THAT(fused, IsSupersetOf({"model.embeddings.weight [131072,2688]",
+                                   "model.layers.1.mixer.experts.up_proj [128,1856,2688]",
+                                   "model.layers.1.mixer.experts.down_proj [128,2688,1856]"}));
+  model.router.bias = false;
+  EXPECT_EQ(message_of<ConfigError>([&] { hf_tensors(model); }),
+            "model.router_bias = false: a NemotronHForCausalLM has true only");
+  model.router.bias = true;
+  model.shared_ffn = 0;
+  EXPECT_EQ(message_of<ConfigError>([&] { hf_tensors(model); }),
+            "model.shared_ffn = 0: a NemotronHForCausalLM has a positive number only");
+}
+
 TEST(HfTensors, ExpertsHaveTheirNamesAndShapes) {
   const std::vector<std::string> qwen = listed("qwen3-30b-a3b");
   EXPECT_EQ(qwen.size(), 18867u);

@@ -75,6 +75,11 @@ TEST(ContextLayout, InversesUndo) {
     const OpSpec split = mover("split_heads", to_attributes(heads), {7, 60}, {21, 20}, dtype);
     heads.inverse = true;
     expect_inverse(split, mover("split_heads", to_attributes(heads), {21, 20}, {7, 60}, dtype));
+    SplitHeadsAttributes states{
+        .ranks = 3, .heads = 6, .head_size = 2, .states = {.groups = 3, .state = 5}};
+    const OpSpec by_state = mover("split_heads", to_attributes(states), {7, 60}, {21, 20}, dtype);
+    states.inverse = true;
+    expect_inverse(by_state, mover("split_heads", to_attributes(states), {21, 20}, {7, 60}, dtype));
     const auto swap = [&](int64_t outer, int64_t inner) {
       return mover("swap_blocks",
                    to_attributes(SwapBlocksAttributes{.outer = outer, .inner = inner}), rows, rows,
@@ -89,6 +94,14 @@ TEST(SplitHeads, GivesEachRankItsPartOfEachKind) {
   const SplitHeadsAttributes heads{.ranks = 2, .heads = 4, .kv_heads = 2, .head_size = 1};
   EXPECT_EQ(run_on_numbers(mover("split_heads", to_attributes(heads), {2, 8}, {4, 4})),
             (std::vector<double>{0, 1, 4, 6, 8, 9, 12, 14, 2, 3, 5, 7, 10, 11, 13, 15}));
+}
+
+// Rows z, x, B, C, dt of two heads of one element and two groups with states of two.
+TEST(SplitHeads, GivesEachRankItsPartOfStates) {
+  const SplitHeadsAttributes heads{
+      .ranks = 2, .heads = 2, .head_size = 1, .states = {.groups = 2, .state = 2}};
+  EXPECT_EQ(run_on_numbers(mover("split_heads", to_attributes(heads), {1, 14}, {2, 7})),
+            (std::vector<double>{0, 2, 4, 5, 8, 9, 12, 1, 3, 6, 7, 10, 11, 13}));
 }
 
 TEST(SwapBlocks, TransposesBlocks) {

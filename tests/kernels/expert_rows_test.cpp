@@ -151,7 +151,7 @@ TEST(PermuteElems, BringsPairsIntoTheOrderOfRows) {
 TEST(RoutedSwiglu, IsSwigluTimesTheWeightOfTheRow) {
   for (const DType dtype : kFloatDtypes) {
     for (const RowSizes& s : kAwkwardRows) {
-      KernelCase kernel = routed_swiglu_case(dtype, s);
+      KernelCase kernel = routed_case(kRoutedActivations[0], dtype, s);
       const auto x = kernel.values(0);
       const auto weights = kernel.values(1);
       kernel.run(2);
@@ -165,55 +165,81 @@ TEST(RoutedSwiglu, IsSwigluTimesTheWeightOfTheRow) {
   }
 }
 
-TEST(RoutedSwigluBackward, AgreesWithDifferences) {
-  const RowSizes s{.tokens = 3, .per_token = 2, .experts = 4, .width = 5};
-  KernelCase backward = routed_swiglu_backward_case(DType::kF64, s);
-  backward.run();
-  const auto probe = backward.values(2);
-  const auto loss_of = [&](size_t operand) {
-    return [&, operand](const std::vector<double>& values) {
-      KernelCase forward = routed_swiglu_case(DType::kF64, s);
-      forward.set(0, backward.values(0));
-      forward.set(1, backward.values(1));
-      forward.set(operand, values);
-      forward.run();
-      return dot(forward.values(3), probe);
-    };
-  };
-  expect_gradient(loss_of(0), backward.values(0), backward.values(4), "d_gate_up");
-  expect_gradient(loss_of(1), backward.values(1), backward.values(5), "d_weights");
+TEST(RoutedRelu2, IsTheSquareOfPositiveElementsTimesTheWeightOfTheRow) {
+  for (const DType dtype : kFloatDtypes) {
+    for (const RowSizes& s : kAwkwardRows) {
+      KernelCase kernel = routed_case(kRoutedActivations[1], dtype, s);
+      const auto x = kernel.values(0);
+      const auto weights = kernel.values(1);
+      kernel.run(2);
+      std::vector<double> expected;
+      for (size_t i = 0; i < x.size(); ++i) {
+        const double positive = std::max(x[i], 0.0);
+        expected.push_back(weights[i / static_cast<size_t>(s.width)] * positive * positive);
+      }
+      expect_close(kernel.values(3), expected, activation_tolerance(dtype));
+    }
+  }
 }
 
-TEST(RoutedSwigluBackward, OfFloatsIsLikeThatOfDoubles) {
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    for (const RowSizes& s : kAwkwardRows) {
-      KernelCase kernel = routed_swiglu_backward_case(dtype, s);
-      KernelCase exact = routed_swiglu_backward_case(DType::kF64, s);
-      for (const size_t operand : {0, 1, 2}) {
-        exact.set(operand, kernel.values(operand));
+TEST(RoutedActivationBackward, AgreesWithDifferences) {
+  const RowSizes s{.tokens = 3, .per_token = 2, .experts = 4, .width = 5};
+  for (const RoutedActivation& activation : kRoutedActivations) {
+    KernelCase backward = routed_backward_case(activation, DType::kF64, s);
+    backward.run();
+    const auto probe = backward.values(2);
+    const auto loss_of = [&](size_t operand) {
+      return [&, operand](const std::vector<double>& values) {
+        KernelCase forward = routed_case(activation, DType::kF64, s);
+        forward.set(0, backward.values(0));
+        forward.set(1, backward.values(1));
+        forward.set(operand, values);
+        forward.run();
+        return dot(forward.values(3), probe);
+      };
+    };
+    expect_gradient(loss_of(0), backward.values(0), backward.values(4), activation.name + " dx");
+    expect_gradient(loss_of(1), backward.values(1), backward.values(5),
+                    activation.name + " d_weights");
+  }
+}
+
+TEST(RoutedActivationBackward, OfFloatsIsLikeThatOfDoubles) {
+  for (const RoutedActivation& activation : kRoutedActivations) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      for (const RowSizes& s : kAwkwardRows) {
+        KernelCase kernel = routed_backward_case(activation, dtype, s);
+        KernelCase exact = routed_backward_case(activation, DType::kF64, s);
+        for (const size_t operand : {0, 1, 2}) {
+          exact.set(operand, kernel.values(operand));
+        }
+        kernel.run(2);
+        exact.run();
+        expect_close(kernel.values(4), exact.values(4), activation_tolerance(dtype),
+                     activation.name + " dx");
+        expect_close(kernel.values(5), exact.values(5),
+                     sum_tolerance(DType::kF32, static_cast<double>(s.width)),
+                     activation.name + " d_weights");
       }
-      kernel.run(2);
-      exact.run();
-      expect_close(kernel.values(4), exact.values(4), activation_tolerance(dtype), "d_gate_up");
-      expect_close(kernel.values(5), exact.values(5),
-                   sum_tolerance(DType::kF32, static_cast<double>(s.width)), "d_weights");
     }
   }
 }
 
 // Rows that no expert has hold anything; kernels leave them alone.
-TEST(RoutedSwiglu, LeavesRowsFromTheLastOffsetOnAlone) {
+TEST(RoutedActivation, LeavesRowsFromTheLastOffsetOnAlone) {
   const RowSizes s{.tokens = 7, .per_token = 2, .experts = 2, .width = 33};
-  for (const int64_t used : {int64_t{0}, int64_t{1}, int64_t{9}}) {
-    KernelCase forward = routed_swiglu_case(DType::kF32, s);
-    KernelCase backward = routed_swiglu_backward_case(DType::kF32, s);
-    forward.set(2, offsets_to(used));
-    backward.set(3, offsets_to(used));
-    forward.run(2);
-    backward.run(2);
-    expect_unwritten_from(forward.values(3), used * s.width);
-    expect_unwritten_from(backward.values(4), used * 2 * s.width);
-    expect_unwritten_from(backward.values(5), used);
+  for (const RoutedActivation& activation : kRoutedActivations) {
+    for (const int64_t used : {int64_t{0}, int64_t{1}, int64_t{9}}) {
+      KernelCase forward = routed_case(activation, DType::kF32, s);
+      KernelCase backward = routed_backward_case(activation, DType::kF32, s);
+      forward.set(2, offsets_to(used));
+      backward.set(3, offsets_to(used));
+      forward.run(2);
+      backward.run(2);
+      expect_unwritten_from(forward.values(3), used * s.width);
+      expect_unwritten_from(backward.values(4), used * activation.elems * s.width);
+      expect_unwritten_from(backward.values(5), used);
+    }
   }
 }
 
@@ -233,8 +259,11 @@ TEST(ExpertRows, DoNotDependOnTheNumberOfWorkers) {
     expect_same_for_any_workers([&] { return gather_rows_case(dtype, kSplitRows); });
     expect_same_for_any_workers([&] { return sum_rows_case(dtype, kSplitRows); });
     expect_same_for_any_workers([&] { return permute_elems_case(dtype, kSplitRows); });
-    expect_same_for_any_workers([&] { return routed_swiglu_case(dtype, kSplitRows); });
-    expect_same_for_any_workers([&] { return routed_swiglu_backward_case(dtype, kSplitRows); });
+    for (const RoutedActivation& activation : kRoutedActivations) {
+      expect_same_for_any_workers([&] { return routed_case(activation, dtype, kSplitRows); });
+      expect_same_for_any_workers(
+          [&] { return routed_backward_case(activation, dtype, kSplitRows); });
+    }
   }
 }
 

@@ -45,7 +45,7 @@ class Recurrence {
         }
         rstd.push_back(1 / std::sqrt(squares / static_cast<double>(size) + a_.epsilon));
         for (int64_t c = begin; c < begin + size; ++c) {
-          v.push_back(gated(y, row, c) * rstd.back() * at(6, c));
+          v.push_back(gated(y, row, c) * rstd.back() * weight(6, c));
         }
       }
     }
@@ -56,27 +56,42 @@ class Recurrence {
   double at(size_t operand, int64_t index) const {
     return in_[operand][static_cast<size_t>(index)];
   }
+  /// Of weights of heads and of channels of results, those of the op's part.
+  double weight(size_t operand, int64_t index) const {
+    return at(operand, a_.weights.index * (operand == 6 ? a_.inner() : a_.heads) + index);
+  }
+  /// The row of conv_weight: all parts of x, then those of B, then those of C.
+  int64_t conv_row(int64_t channel) const {
+    const int64_t factor = a_.groups * a_.state;
+    const bool is_x = channel < a_.inner();
+    const int64_t size = is_x ? a_.inner() : factor;
+    const int64_t begin = is_x                            ? 0
+                          : channel < a_.inner() + factor ? a_.inner()
+                                                          : a_.inner() + factor;
+    return a_.weights.count * begin + a_.weights.index * size + channel - begin;
+  }
   double gated(const std::vector<double>& y, int64_t row, int64_t c) const {
     return y[static_cast<size_t>(row * a_.inner() + c)] * silu(at(0, row * a_.row_elems() + c));
   }
   double convolved(int64_t row, int64_t channel) const {
-    double sum = at(2, channel);
+    double sum = at(2, conv_row(channel));
     for (int64_t tap = 0; tap < c_.taps; ++tap) {
       const int64_t from = row + tap - (c_.taps - 1);
       if (from >= row / a_.sequence * a_.sequence) {
-        sum += at(1, channel * c_.taps + tap) * at(0, from * a_.row_elems() + a_.inner() + channel);
+        sum += at(1, conv_row(channel) * c_.taps + tap) *
+               at(0, from * a_.row_elems() + a_.inner() + channel);
       }
     }
     return silu(sum);
   }
   void step(int64_t row, int64_t head, std::vector<double>& state, double* y) const {
-    const double raw = at(0, row * a_.row_elems() + a_.dt_begin() + head) + at(3, head);
+    const double raw = at(0, row * a_.row_elems() + a_.dt_begin() + head) + weight(3, head);
     const double dt = std::clamp(std::log1p(std::exp(raw)), a_.dt_min, a_.dt_max);
-    const double decay = std::exp(-dt * std::exp(at(4, head)));
+    const double decay = std::exp(-dt * std::exp(weight(4, head)));
     const int64_t b = a_.inner() + head * a_.groups / a_.heads * a_.state;
     for (int64_t p = 0; p < a_.head_size; ++p) {
       const double x = convolved(row, head * a_.head_size + p);
-      y[p] = at(5, head) * x;
+      y[p] = weight(5, head) * x;
       for (int64_t n = 0; n < a_.state; ++n) {
         double& s = state[static_cast<size_t>(p * a_.state + n)];
         s = decay * s + dt * x * convolved(row, b + n);

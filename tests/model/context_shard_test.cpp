@@ -162,12 +162,22 @@ TEST(CheckContextParallel, NamesRuleAndNearestValues) {
             "2 query and 1 key/value heads of a tensor rank; set parallel.context_method = "
             "\"ring\"");
   EXPECT_THAT(refusal({.size = 0}), HasSubstr("must be at least 1"));
-  EXPECT_EQ(message_of<ConfigError>([] {
-              check_context_parallel(find_preset("nemotron-h-8b").spec, {}, {.size = 2}, 8);
-            }),
-            "parallel.context = 2: layers with \"mamba\" need whole sequences; set "
-            "parallel.context = 1, and parallel.tensor or parallel.pipeline for more ranks per "
-            "sequence");
+}
+
+// Nemotron-H-8B has 8 groups of heads with states, and 8 key/value heads.
+TEST(CheckContextParallel, StatesAreExchangedGroupByGroup) {
+  const auto check_hybrid = [](int64_t tensor, const ContextShard& context) {
+    check_context_parallel(find_preset("nemotron-h-8b").spec, {.size = tensor}, context, 96);
+  };
+  EXPECT_NO_THROW(check_hybrid(1, {.size = 8}));
+  EXPECT_NO_THROW(check_hybrid(2, {.size = 4, .inner = 4}));
+  EXPECT_EQ(message_of<ConfigError>([&] { check_hybrid(2, {.size = 6}); }),
+            "parallel.context = 6: context ranks exchange heads of layers with \"mamba\", and must "
+            "divide the 4 groups (model.mamba_n_groups) of a tensor rank; the nearest that does is "
+            "4");
+  EXPECT_EQ(message_of<ConfigError>([&] { check_hybrid(1, {.size = 4, .inner = 2}); }),
+            "parallel.context_inner = 2: layers with \"mamba\" exchange heads among all 4 context "
+            "ranks; set parallel.context_method = \"a2a\", \"ring\" or \"all_gather\"");
 }
 
 }  // namespace

@@ -21,8 +21,8 @@ struct PublishedCount {
 class PresetCount : public testing::TestWithParam<PublishedCount> {};
 
 // Numbers of parameters as the published checkpoints have them; those of qwen2-57b-a14b and
-// nemotron-h are computed from their published sizes. Those of deepseek-v3 are without the layer
-// that predicts a second token.
+// nemotron-h and nemotron-3-nano are computed from their published sizes. Those of deepseek-v3 are
+// without the layer that predicts a second token.
 TEST_P(PresetCount, EqualsThePublishedModel) {
   EXPECT_EQ(num_parameters(find_preset(GetParam().preset).spec), GetParam().parameters);
 }
@@ -48,7 +48,9 @@ INSTANTIATE_TEST_SUITE_P(
         PublishedCount{"deepseek-v2-lite", 15706484224},
         PublishedCount{"deepseek-v2", 235741434880}, PublishedCount{"deepseek-v3", 671026419200},
         PublishedCount{"mamba2-130m", 128989632}, PublishedCount{"mamba2-2.7b", 2702599680},
-        PublishedCount{"nemotron-h-4b", 4489223040}, PublishedCount{"nemotron-h-8b", 8100852736}),
+        PublishedCount{"nemotron-h-4b", 4489223040}, PublishedCount{"nemotron-h-8b", 8100852736},
+        // With the biases of routers, which are buffers there.
+        PublishedCount{"nemotron-3-nano", 31577940288}),
     [](const auto& test) {
       std::string name = test.param.preset;
       for (char& c : name) {
@@ -58,7 +60,7 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 TEST(ModelSpec, EveryPresetIsCounted) {
-  EXPECT_EQ(model_presets().size(), 35u);
+  EXPECT_EQ(model_presets().size(), 36u);
   for (const ModelPreset& preset : model_presets()) {
     EXPECT_NO_THROW(check_model(preset.spec)) << preset.name;
   }
@@ -128,6 +130,16 @@ TEST(ModelSpec, FlopsOfStatesAreThoseOfSumsOverChunks) {
   const double states = 8.0 * 128 * 128 + 128.0 * (128 * 64 + 2 * 64 * 128) + 4.0 * 10240;
   const double matrices = 4096.0 * (2 * 8192 + 2 * 1024 + 128) + 4096.0 * 8192 + 4096.0 * 131072;
   EXPECT_DOUBLE_EQ(train_flops_per_token(spec, 8192), 6.0 * (matrices + states));
+}
+
+// Experts without a gate have two matrices.
+TEST(ModelSpec, ExpertsOfSquaredReluCountTwoMatrices) {
+  const ModelSpec& spec = find_preset("nemotron-3-nano").spec;
+  EXPECT_EQ(num_idle_parameters(spec), int64_t{23} * 122 * 2 * 2688 * 1856);
+  ModelSpec layer = spec;
+  layer.layers = LayerPattern::parse("E");
+  EXPECT_EQ(num_matrix_parameters(layer),
+            2688 * (128 + 6 * 2 * 1856 + 2 * 3712) + int64_t{2688} * 131072);
 }
 
 struct BadSize {

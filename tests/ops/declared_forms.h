@@ -698,6 +698,15 @@ class DeclaredForms {
                 .ranks = 2, .heads = 6, .kv_heads = 2, .head_size = 4, .inverse = inverse}),
             {inverse ? parts : whole, inverse ? whole : parts}},
            {"x", "y"}});
+      // z and x of 4 heads of 2, B and C of 2 groups of 5, dt: 40 columns.
+      add({{"split_heads",
+            to_attributes(SplitHeadsAttributes{.ranks = 2,
+                                               .heads = 4,
+                                               .head_size = 2,
+                                               .inverse = inverse,
+                                               .states = {.groups = 2, .state = 5}}),
+            {inverse ? parts : whole, inverse ? whole : parts}},
+           {"x", "y"}});
     }
     add({{"swap_blocks",
           to_attributes(SwapBlocksAttributes{.outer = 3, .inner = 4}),
@@ -890,6 +899,14 @@ class DeclaredForms {
           {read(data_, gate_up), weights, x, offsets, write(data_, gate_up),
            write(wide_, {kRows})}},
          {"gate_up", "weights", "dy", "offsets", "d_gate_up", "d_weights"},
+         {{3, 0}}});
+    add({{"routed_relu2", {}, {x, weights, offsets, write(data_, {kRows, kWidth})}},
+         {"x", "weights", "offsets", "y"},
+         {{2, 0}}});
+    add({{"routed_relu2_backward",
+          {},
+          {x, weights, x, offsets, write(data_, {kRows, kWidth}), write(wide_, {kRows})}},
+         {"x", "weights", "dy", "offsets", "dx", "d_weights"},
          {{3, 0}}});
     add_exchanges(weights);
     add({{"grouped_linear", {}, {x, w, offsets, write(data_, {kRows, kOut})}},

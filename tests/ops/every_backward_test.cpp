@@ -100,6 +100,7 @@ ValueId through_experts(Forward& forward, ValueId x) {
   const ValueId weights =
       sort_weights(b, input("weights", accumulator_dtype(b.value(x).dtype)), rows, "weights");
   y = routed_swiglu(b, y, weights, rows.offsets, "swiglu");
+  y = routed_relu2(b, y, weights, rows.offsets, "relu2");
   y = through_other_ranks(b, {.x = y, .weights = weights, .offsets_of_all = rows.offsets});
   y = grouped_linear(b, y, forward.param("experts.fc2", {3 * 12, 8}), rows.offsets, "fc2");
   return sum_rows(b, y, rows, "summed");

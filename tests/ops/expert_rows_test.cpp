@@ -35,6 +35,11 @@ OpSpec swiglu_spec() {
           {},
           {read(kBF16, {8, 6}), read(kF32, {8}), read(kI32, {4}), write(kBF16, {8, 3})}};
 }
+OpSpec relu2_spec() {
+  return {"routed_relu2",
+          {},
+          {read(kBF16, {8, 3}), read(kF32, {8}), read(kI32, {4}), write(kBF16, {8, 3})}};
+}
 
 TEST(ExpertRowsCost, ReadsOneMapAndEachRowOnce) {
   expect_cost(gather_spec(), {.bytes_read = 2 * 24 + 4 * 8, .bytes_written = 2 * 48});
@@ -51,6 +56,8 @@ TEST(ExpertRowsCheck, RefusesSizesThatContradictEachOther) {
   expect_refused(with_operand(swiglu_spec(), 1, read(kBF16, {8})), "weights");
   expect_refused(with_operand(swiglu_spec(), 2, read(kI32, {1})), "of at least one expert");
   expect_refused(with_operand(swiglu_spec(), 0, read(kBF16, {8, 7})), "pairs of gate and up");
+  expect_refused(with_operand(relu2_spec(), 3, write(kBF16, {8, 2})), "operand y");
+  expect_refused(with_operand(relu2_spec(), 1, read(kF32, {7})), "weights");
 }
 
 OpSpec watched_spec() {
@@ -87,6 +94,18 @@ TEST(ExpertRowsBackward, MovesRowsBackAndGivesTheWeightsTheirGradient) {
           "sorted.grad)",
           "permute_elems(sorted.grad, rows.row_of, rows.pair_of -> weights.grad)",
           "sum_rows(gathered.grad, rows.row_of, rows.pair_of -> x.grad)"));
+}
+
+TEST(ExpertRowsBackward, OfRelu2HasTheShapesOfItsInputs) {
+  Forward forward(kF32);
+  GraphBuilder& b = forward.builder();
+  const ValueId offsets =
+      b.named_value({.name = "offsets", .dtype = kI32, .shape = {4}, .kind = ValueKind::kInput});
+  const ValueId x = forward.activation("x", {kRows, 4});
+  const ValueId weights = forward.activation("weights", {kRows});
+  forward.loss_of(routed_relu2(b, x, weights, offsets, "act"));
+  EXPECT_EQ(backward_of(forward.differentiated()).back(),
+            "routed_relu2_backward(x, weights, act.grad, offsets -> x.grad, weights.grad)");
 }
 
 TEST(ValidIntegers, OfExpertRows) {

@@ -45,6 +45,13 @@ TEST(Mamba2Check, RefusesSizesThatDoNotFit) {
   for (const BadAttribute& bad : cases) {
     expect_refused(with_attribute(mamba2_spec(), bad.name, bad.value), bad.message);
   }
+  Mamba2Attributes parts = kSizes;
+  parts.weights = {.count = 2, .index = 1};
+  OpSpec of_one_part = mamba2_spec();
+  of_one_part.attributes = to_attributes(parts);
+  expect_refused(of_one_part, "a row for each of x, B and C");
+  expect_refused(with_attribute(of_one_part, "weight_part", int64_t{2}),
+                 "weight_part must be one of weight_parts");
   OpSpec no_taps = mamba2_spec();
   no_taps.operands[1].shape = {31, 4};
   expect_refused(no_taps, "a row for each of x, B and C");

@@ -264,8 +264,58 @@ INSTANTIATE_TEST_SUITE_P(
          Layout{kHybridModel, "ranks=3 pipeline=3 schedule=zb-h1 memory.recompute=norms"},
          Layout{kHybridModel,
                 "ranks=8 pipeline=2 tensor=2 virtual_stages=2 schedule=interleaved "
-                "sequence_parallel=true shard=parameters memory.recompute=full"}},
-        6)));
+                "sequence_parallel=true shard=parameters memory.recompute=full"},
+         Layout{kHybridModel,
+                "ranks=4 shard=parameters shard_replicas=2 bucket=virtual_stage "
+                "train.global_batch=8"},
+         Layout{kHybridModel, "ranks=2 pipeline=2 pipeline_layout=Ett|ttttL train.global_batch=4"},
+         Layout{kHybridModel,
+                "ranks=2 pipeline=2 virtual_stages=2 schedule=zb-v train.global_batch=8"},
+         Layout{kHybridModel,
+                "ranks=2 pipeline=2 virtual_stages=2 schedule=dualpipe-v "
+                "pipeline_layout=Et|ttt|t|tL train.global_batch=8"}},
+        10)));
+
+// Context ranks exchange heads around the states: tokens of rings are in zig-zag order, those of
+// exchanges in one or two runs.
+INSTANTIATE_TEST_SUITE_P(
+    HybridContext, ParityGrid,
+    testing::ValuesIn(thinned<Layout>(
+        {Layout{kHybridModel, "ranks=2 context=2 train.global_batch=4"},
+         Layout{kHybridModel,
+                "ranks=4 context=2 context_method=a2a shard=parameters train.global_batch=4"},
+         Layout{kHybridModel,
+                "ranks=2 context=2 context_method=a2a train.sequence=6 train.global_batch=4"},
+         Layout{kHybridModel,
+                "ranks=4 context=2 context_method=all_gather shard=gradients "
+                "memory.recompute=attention train.global_batch=4"},
+         Layout{kHybridModel,
+                "ranks=4 context=4 model.mamba_n_groups=4 train.sequence=16 "
+                "memory.recompute=full train.microbatch=1 train.global_batch=2"},
+         Layout{kHybridExpertsModel,
+                "ranks=8 context=2 tensor=2 pipeline=2 sequence_parallel=true expert=2 "
+                "schedule=zb-h1 model.mamba_n_groups=4 train.global_batch=4"},
+         Layout{kHybridExpertsMtpModel,
+                "ranks=4 context=2 expert=4 shard=parameters train.global_batch=4"}},
+        4)));
+
+// Experts without gates, on data, tensor and pipeline ranks; an expert layer alone predicts a
+// second token.
+INSTANTIATE_TEST_SUITE_P(
+    HybridExperts, ParityGrid,
+    testing::ValuesIn(thinned<Layout>(
+        {Layout{kHybridExpertsModel, "ranks=4 expert=2 shard=parameters train.global_batch=8"},
+         Layout{kHybridExpertsModel,
+                "ranks=2 expert_tensor=2 memory.recompute=norms train.global_batch=4"},
+         Layout{kHybridExpertsModel,
+                "ranks=4 tensor=2 sequence_parallel=true expert=4 shard=optimizer "
+                "train.global_batch=4"},
+         Layout{kHybridExpertsModel,
+                "ranks=4 pipeline=2 expert=2 virtual_stages=2 schedule=interleaved "
+                "train.global_batch=8"},
+         Layout{kHybridExpertsMtpModel,
+                "ranks=4 pipeline=2 expert=2 pipeline_layout=Ettttt|tL train.global_batch=8"}},
+        5)));
 
 // Matrices that make latents are whole on tensor ranks, and so is the rotated part of keys.
 INSTANTIATE_TEST_SUITE_P(

@@ -79,11 +79,20 @@ inline constexpr const char* kHybridModel =
     "model.ssm_state_size=5 model.mamba_n_groups=2 model.mamba_chunk_size=5 "
     "model.mamba_dt_min=0.02 model.vocabulary=101";
 
+/// The same with experts as Nemotron 3 has them: without gates, chosen by sigmoids with biases that
+/// balance loads, and one for all tokens.
+inline const std::string kHybridExpertsModel =
+    std::string(kHybridModel) +
+    " model.pattern=ME*M-E model.experts=8 model.experts_per_token=3 model.expert_ffn=6 "
+    "model.shared_ffn=12 model.router_scores=sigmoid model.router_bias=true "
+    "model.router_scale=2.5";
+
 /// Two depths of multi-token prediction that look the tokens up in the embedding once more.
 inline const std::string kMtpModel = std::string(kLlamaModel) + " model.mtp_depth=2";
 inline const std::string kTiedMtpModel =
     std::string(kQwenModel) + " model.mtp_depth=1 model.mtp_loss_weight=0.4";
 inline const std::string kHybridMtpModel = std::string(kHybridModel) + " model.mtp_depth=2";
+inline const std::string kHybridExpertsMtpModel = kHybridExpertsModel + " model.mtp_depth=1";
 inline const std::string kExpertsMtpModel = std::string(kExpertsModel) + " model.mtp_depth=1";
 
 /// Layers that differ in what they have and take.

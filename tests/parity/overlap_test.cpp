@@ -299,19 +299,38 @@ std::vector<Layout> overlap_layouts() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, OverlapParity, testing::ValuesIn(thinned(overlap_layouts(), 13)));
-/// Layers with states, attention and an MLP alone, on stages of unequal numbers of them.
-const Layout kHybridLayout = {
-    "ranks=8 pipeline=2 tensor=2 train.microbatch=2 sequence_parallel=true shard=parameters "
-    "model.family=nemotron_h model.pattern=mamba,mlp,attention,mamba model.mamba_num_heads=4 "
-    "model.mamba_head_dim=3 model.ssm_state_size=5 model.mamba_n_groups=2 "
-    "model.mamba_chunk_size=3 train.dtype=bfloat16"};
+/// Layers with states, attention, an MLP and experts alone, on stages of unequal numbers of them.
+std::vector<Layout> hybrid_layouts() {
+  const std::string plain = "M-*M ";
+  const std::string experts =
+      "ME*E model.experts=4 model.experts_per_token=2 model.expert_ffn=8 model.shared_ffn=12 "
+      "model.router_scores=sigmoid model.router_bias=true ";
+  std::vector<Layout> list;
+  for (const std::string& layout :
+       {plain + "ranks=8 pipeline=2 tensor=2 train.microbatch=2 sequence_parallel=true "
+                "shard=parameters train.dtype=bfloat16",
+        plain + "ranks=4 shard=gradients shard_replicas=2 train.global_batch=4",
+        plain + "ranks=2 context=2 train.global_batch=4",
+        plain + "ranks=2 context=2 context_method=a2a train.global_batch=2",
+        plain + "ranks=2 pipeline=2 schedule=zb-h1 pipeline_layout=Et|tttL train.global_batch=4",
+        experts + "ranks=2 expert=2 shard=parameters train.dtype=bfloat16 train.global_batch=4",
+        experts + "ranks=4 pipeline=2 expert=2 model.mtp_depth=1 pipeline_layout=Ettt|tL "
+                  "train.global_batch=4"}) {
+    list.push_back(
+        {"model.family=nemotron_h model.mamba_num_heads=4 model.mamba_head_dim=3 "
+         "model.ssm_state_size=5 model.mamba_n_groups=2 model.mamba_chunk_size=3 "
+         "model.pattern=" +
+         layout});
+  }
+  return list;
+}
 
 /// The embedding is gathered again behind the head, on the last of two stages.
 const Layout kMtpLayout = {
     "ranks=4 pipeline=2 shard=parameters model.layers=2 model.mtp_depth=1 train.global_batch=4"};
 
 INSTANTIATE_TEST_SUITE_P(Mtp, OverlapParity, testing::Values(kMtpLayout));
-INSTANTIATE_TEST_SUITE_P(Hybrids, OverlapParity, testing::Values(kHybridLayout));
+INSTANTIATE_TEST_SUITE_P(Hybrids, OverlapParity, testing::ValuesIn(thinned(hybrid_layouts(), 4)));
 INSTANTIATE_TEST_SUITE_P(Experts, OverlapParity, testing::ValuesIn(thinned(expert_layouts(), 11)));
 
 // A key that is new must be switched somewhere.

@@ -77,7 +77,13 @@ def gpt2(**more):
                        "resid_pdrop": 0.0, "bos_token_id": 0, "eos_token_id": 0, **more}}
 
 
-LAYERS = {"M": "linear_attention", "*": "full_attention", "-": "mlp"}
+def hybrid_experts(pattern, **more):
+    """The same with two of eight experts per token, without gates, and one for all."""
+    return hybrid(pattern, n_routed_experts=8, num_experts_per_tok=2, moe_intermediate_size=24, moe_shared_expert_intermediate_size=40,
+                  routed_scaling_factor=2.5, **more)
+
+
+LAYERS = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
 # Scaled frequencies, with ramps inside of the pairs that these small heads have.
 LLAMA3_ROPE = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                "original_max_position_embeddings": 32}
@@ -109,6 +115,8 @@ MODELS = {
     "mamba2_tied": states(tie_word_embeddings=True, n_groups=1, time_step_limit=(0.02, 0.5)),
     "nemotron_h": hybrid("M-M*-"),
     "nemotron_h_no_clamp": hybrid("*M-", time_step_min=1e-12, n_groups=4),
+    "nemotron_3": hybrid_experts("ME*E"),
+    "nemotron_3_groups": hybrid_experts("-M*E", n_group=4, topk_group=2, norm_topk_prob=False),
     "llama_llama3": llama("LlamaForCausalLM", rope_parameters=LLAMA3_ROPE),
     "llama_linear": llama("LlamaForCausalLM", rope_parameters={"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}),
     "qwen2_yarn": llama("Qwen2ForCausalLM", rope_parameters=YARN_ROPE),

@@ -67,13 +67,18 @@ ModelSpec small_deepseek() {
 ModelSpec small_nemotron_h() {
   ModelSpec model = small_llama(false, false);
   model.style = kNemotronHStyle;
-  model.layers = LayerPattern::parse("M-*");
+  model.layers = LayerPattern::parse("M-*E");
   model.mamba_num_heads = 4;
   model.mamba_head_dim = 3;
   model.ssm_state_size = 5;
   model.mamba_n_groups = 2;
   model.conv_kernel = 4;
   model.mamba_chunk_size = 8;
+  model.experts = 3;
+  model.experts_per_token = 2;
+  model.expert_ffn = 10;
+  model.shared_ffn = 6;
+  model.router = {.sigmoid = true, .bias = true};
   return model;
 }
 

@@ -95,21 +95,31 @@ inline std::vector<double> offsets_to(int64_t used) {
   return {0, static_cast<double>(used / 3), static_cast<double>(used)};
 }
 
-inline KernelCase routed_swiglu_case(DType dtype, const RowSizes& s) {
-  KernelCase kernel({"routed_swiglu",
-                     {},
-                     {read(dtype, {s.rows(), 2 * s.width}), read(wide(dtype), {s.rows()}),
-                      read(DType::kI32, {3}), write(dtype, {s.rows(), s.width})}});
+/// The activations of experts' rows.
+struct RoutedActivation {
+  std::string name;
+  int64_t elems;  ///< of the input for each of the result
+};
+inline const RoutedActivation kRoutedActivations[] = {{"routed_swiglu", 2}, {"routed_relu2", 1}};
+
+inline KernelCase routed_case(const RoutedActivation& activation, DType dtype, const RowSizes& s) {
+  KernelCase kernel(
+      {activation.name,
+       {},
+       {read(dtype, {s.rows(), activation.elems * s.width}), read(wide(dtype), {s.rows()}),
+        read(DType::kI32, {3}), write(dtype, {s.rows(), s.width})}});
   kernel.set(2, offsets_to(s.rows()));
   return kernel;
 }
 
-inline KernelCase routed_swiglu_backward_case(DType dtype, const RowSizes& s) {
-  KernelCase kernel({"routed_swiglu_backward",
-                     {},
-                     {read(dtype, {s.rows(), 2 * s.width}), read(wide(dtype), {s.rows()}),
-                      read(dtype, {s.rows(), s.width}), read(DType::kI32, {3}),
-                      write(dtype, {s.rows(), 2 * s.width}), write(wide(dtype), {s.rows()})}});
+inline KernelCase routed_backward_case(const RoutedActivation& activation, DType dtype,
+                                       const RowSizes& s) {
+  const Shape x{s.rows(), activation.elems * s.width};
+  KernelCase kernel(
+      {activation.name + "_backward",
+       {},
+       {read(dtype, x), read(wide(dtype), {s.rows()}), read(dtype, {s.rows(), s.width}),
+        read(DType::kI32, {3}), write(dtype, x), write(wide(dtype), {s.rows()})}});
   kernel.set(3, offsets_to(s.rows()));
   return kernel;
 }

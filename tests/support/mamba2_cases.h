@@ -15,19 +15,18 @@ struct Mamba2Case {
   int64_t rows() const { return batches * a.sequence; }
   Shape inner() const { return {rows(), a.inner()}; }
   Shape rstd() const { return {rows(), a.norm_groups}; }
+  int64_t all_heads() const { return a.weights.count * a.heads; }  ///< of the weights
   std::vector<Shape> inputs() const {
-    return {{rows(), a.row_elems()},
-            {a.convolved(), taps},
-            {a.convolved()},
-            {a.heads},
-            {a.heads},
-            {a.heads},
-            {a.inner()}};
+    const int64_t parts = a.weights.count;
+    return {{rows(), a.row_elems()}, {parts * a.convolved(), taps},
+            {parts * a.convolved()}, {all_heads()},
+            {all_heads()},           {all_heads()},
+            {parts * a.inner()}};
   }
   std::string name(DType dtype) const {
-    return fmt::format("{} sequence {} heads {} of {} groups {} state {} chunk {} taps {}",
+    return fmt::format("{} sequence {} heads {} of {} groups {} state {} chunk {} taps {} parts {}",
                        dtype_name(dtype), a.sequence, a.heads, a.head_size, a.groups, a.state,
-                       a.chunk, taps);
+                       a.chunk, taps, a.weights.count);
   }
 
   KernelCase forward(DType dtype) const {
@@ -66,7 +65,8 @@ struct Mamba2Case {
 };
 
 /// One row and one element; chunks that do not divide the sequence; sequences shorter than the
-/// convolution; more heads per group than runs of heads in the backward; limits of dt that hold.
+/// convolution; more heads per group than runs of heads in the backward; limits of dt that hold;
+/// weights of other heads in front of and behind those that are used.
 /// Some epsilons are large, so that third derivatives of norms of small rows are not.
 inline std::vector<Mamba2Case> awkward_mamba2_cases() {
   return {{{.sequence = 1, .heads = 1, .head_size = 1, .groups = 1, .state = 1, .chunk = 1}, 1, 1},
@@ -92,7 +92,18 @@ inline std::vector<Mamba2Case> awkward_mamba2_cases() {
             .dt_max = 1.0,
             .epsilon = 1e-2},
            1,
-           2}};
+           2},
+          {{.sequence = 4,
+            .heads = 2,
+            .head_size = 2,
+            .groups = 2,
+            .state = 1,
+            .chunk = 3,
+            .norm_groups = 2,
+            .epsilon = 1e-2,
+            .weights = {.count = 3, .index = 1}},
+           2,
+           3}};
 }
 
 }  // namespace braid

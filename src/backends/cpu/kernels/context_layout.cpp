@@ -1,5 +1,7 @@
 #include "ops/context_layout.h"
 
+#include <numeric>
+
 #include "backends/cpu/kernels/factories.h"
 #include "backends/cpu/kernels/support.h"
 #include "ops/attributes.h"
@@ -45,10 +47,11 @@ struct ZigzagRows {
   }
 };
 
-/// Columns of one rank's block are the runs of three parts: query, key and value heads.
+/// Columns of one rank's block are its runs of all parts of a row.
 template <class T>
 void split_or_join(const SplitHeadsAttributes& a, int64_t rows, const KernelArgs& args) {
-  const int64_t width = (a.heads + 2 * a.kv_heads) * a.head_size;
+  const auto parts = a.parts();
+  const int64_t width = std::accumulate(parts.begin(), parts.end(), int64_t{0});
   const int64_t local_width = width / a.ranks;
   const T* const x = args.data<const T>(0);
   T* const y = args.data<T>(1);
@@ -57,12 +60,12 @@ void split_or_join(const SplitHeadsAttributes& a, int64_t rows, const KernelArgs
       for (int64_t rank = 0; rank < a.ranks; ++rank) {
         int64_t local = (rank * rows + row) * local_width;
         int64_t part = row * width;
-        for (const int64_t heads : {a.heads, a.kv_heads, a.kv_heads}) {
-          const int64_t count = heads / a.ranks * a.head_size;
+        for (const int64_t columns : parts) {
+          const int64_t count = columns / a.ranks;
           const int64_t whole = part + rank * count;
           std::copy_n(x + (a.inverse ? local : whole), count, y + (a.inverse ? whole : local));
           local += count;
-          part += heads * a.head_size;
+          part += columns;
         }
       }
     }

@@ -41,34 +41,112 @@ void sum_columns(const T* x, int64_t stride, const int32_t* row_of, int64_t per_
   }
 }
 
+/// Rows of gate and up: silu(gate) * up.
 template <class T>
-void routed_row(const T* gate_up, Wide<T> weight, int64_t width, T* y) {
+struct SwigluRows {
+  static constexpr int64_t kElems = 2;  ///< of x for each of y
+
+  static void run(const T* x, Wide<T> weight, int64_t width, T* y) {
 #pragma omp simd
-  for (int64_t i = 0; i < width; ++i) {
-    const Wide<T> gate = gate_up[2 * i];
-    const Wide<T> up = gate_up[2 * i + 1];
-    store(y, i, weight * (gate * vector_math::sigmoid(gate) * up));
+    for (int64_t i = 0; i < width; ++i) {
+      const Wide<T> gate = x[2 * i];
+      const Wide<T> up = x[2 * i + 1];
+      store(y, i, weight * (gate * vector_math::sigmoid(gate) * up));
+    }
   }
+
+  /// Returns the gradient of the weight.
+  static Wide<T> run_backward(const T* x, Wide<T> weight, const T* dy, int64_t width, T* dx) {
+    using W = Wide<T>;
+    W d_weight = 0;
+#pragma omp simd reduction(+ : d_weight)
+    for (int64_t i = 0; i < width; ++i) {
+      const W gate = x[2 * i];
+      const W up = x[2 * i + 1];
+      const W d = dy[i];
+      const W s = vector_math::sigmoid(gate);
+      const W silu = gate * s;
+      d_weight += d * silu * up;
+      store(dx, 2 * i, weight * d * up * (s + silu * (W(1) - s)));
+      store(dx, 2 * i + 1, weight * d * silu);
+    }
+    return d_weight;
+  }
+};
+
+/// max(x, 0), written so that NaN is preserved.
+template <class W>
+W positive_part(W x) {
+  return x < W(0) ? W(0) : x;
 }
 
-/// Returns the gradient of the weight.
+/// max(x, 0)^2.
 template <class T>
-Wide<T> routed_row_backward(const T* gate_up, Wide<T> weight, const T* dy, int64_t width,
-                            T* d_gate_up) {
-  using W = Wide<T>;
-  W d_weight = 0;
-#pragma omp simd reduction(+ : d_weight)
-  for (int64_t i = 0; i < width; ++i) {
-    const W gate = gate_up[2 * i];
-    const W up = gate_up[2 * i + 1];
-    const W d = dy[i];
-    const W s = vector_math::sigmoid(gate);
-    const W silu = gate * s;
-    d_weight += d * silu * up;
-    store(d_gate_up, 2 * i, weight * d * up * (s + silu * (W(1) - s)));
-    store(d_gate_up, 2 * i + 1, weight * d * silu);
+struct Relu2Rows {
+  static constexpr int64_t kElems = 1;
+
+  static void run(const T* x, Wide<T> weight, int64_t width, T* y) {
+#pragma omp simd
+    for (int64_t i = 0; i < width; ++i) {
+      const Wide<T> positive = positive_part<Wide<T>>(x[i]);
+      store(y, i, weight * (positive * positive));
+    }
   }
-  return d_weight;
+
+  static Wide<T> run_backward(const T* x, Wide<T> weight, const T* dy, int64_t width, T* dx) {
+    using W = Wide<T>;
+    W d_weight = 0;
+#pragma omp simd reduction(+ : d_weight)
+    for (int64_t i = 0; i < width; ++i) {
+      const W positive = positive_part<W>(x[i]);
+      const W d = dy[i];
+      d_weight += d * (positive * positive);
+      store(dx, i, weight * d * (W(2) * positive));
+    }
+    return d_weight;
+  }
+};
+
+template <template <class> class Rows>
+CpuKernel make_routed(const OpSpec& spec) {
+  const int64_t num_experts = spec.operands[2].shape[0] - 1;
+  const int64_t width = spec.operands[3].shape[1];
+  return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
+    return {.run = [=](const KernelArgs& args) {
+      const T* const x = args.data<const T>(0);
+      const auto* const weights = args.data<const Wide<T>>(1);
+      const int64_t num_rows = args.data<const int32_t>(2)[num_experts];
+      T* const y = args.data<T>(3);
+      run_pieces(args.workers, num_rows, row_grain(width), [&](int, int64_t begin, int64_t end) {
+        for (int64_t r = begin; r < end; ++r) {
+          Rows<T>::run(x + r * Rows<T>::kElems * width, weights[r], width, y + r * width);
+        }
+      });
+    }};
+  });
+}
+
+template <template <class> class Rows>
+CpuKernel make_routed_backward(const OpSpec& spec) {
+  const int64_t width = spec.operands[2].shape[1];
+  const int64_t num_experts = spec.operands[3].shape[0] - 1;
+  return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
+    return {.run = [=](const KernelArgs& args) {
+      const T* const x = args.data<const T>(0);
+      const auto* const weights = args.data<const Wide<T>>(1);
+      const T* const dy = args.data<const T>(2);
+      const int64_t num_rows = args.data<const int32_t>(3)[num_experts];
+      T* const dx = args.data<T>(4);
+      auto* const d_weights = args.data<Wide<T>>(5);
+      run_pieces(args.workers, num_rows, row_grain(width), [&](int, int64_t begin, int64_t end) {
+        for (int64_t r = begin; r < end; ++r) {
+          const int64_t row = r * Rows<T>::kElems * width;
+          d_weights[r] =
+              Rows<T>::run_backward(x + row, weights[r], dy + r * width, width, dx + row);
+        }
+      });
+    }};
+  });
 }
 
 }  // namespace
@@ -163,42 +241,19 @@ CpuKernel make_permute_elems(const OpSpec& spec, int /*num_workers*/) {
 }
 
 CpuKernel make_routed_swiglu(const OpSpec& spec, int /*num_workers*/) {
-  const int64_t num_experts = spec.operands[2].shape[0] - 1;
-  const int64_t width = spec.operands[3].shape[1];
-  return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
-    return {.run = [=](const KernelArgs& args) {
-      const T* const gate_up = args.data<const T>(0);
-      const auto* const weights = args.data<const Wide<T>>(1);
-      const int64_t num_rows = args.data<const int32_t>(2)[num_experts];
-      T* const y = args.data<T>(3);
-      run_pieces(args.workers, num_rows, row_grain(width), [&](int, int64_t begin, int64_t end) {
-        for (int64_t r = begin; r < end; ++r) {
-          routed_row(gate_up + r * 2 * width, weights[r], width, y + r * width);
-        }
-      });
-    }};
-  });
+  return make_routed<SwigluRows>(spec);
 }
 
 CpuKernel make_routed_swiglu_backward(const OpSpec& spec, int /*num_workers*/) {
-  const int64_t width = spec.operands[2].shape[1];
-  const int64_t num_experts = spec.operands[3].shape[0] - 1;
-  return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
-    return {.run = [=](const KernelArgs& args) {
-      const T* const gate_up = args.data<const T>(0);
-      const auto* const weights = args.data<const Wide<T>>(1);
-      const T* const dy = args.data<const T>(2);
-      const int64_t num_rows = args.data<const int32_t>(3)[num_experts];
-      T* const d_gate_up = args.data<T>(4);
-      auto* const d_weights = args.data<Wide<T>>(5);
-      run_pieces(args.workers, num_rows, row_grain(width), [&](int, int64_t begin, int64_t end) {
-        for (int64_t r = begin; r < end; ++r) {
-          d_weights[r] = routed_row_backward(gate_up + r * 2 * width, weights[r], dy + r * width,
-                                             width, d_gate_up + r * 2 * width);
-        }
-      });
-    }};
-  });
+  return make_routed_backward<SwigluRows>(spec);
+}
+
+CpuKernel make_routed_relu2(const OpSpec& spec, int /*num_workers*/) {
+  return make_routed<Relu2Rows>(spec);
+}
+
+CpuKernel make_routed_relu2_backward(const OpSpec& spec, int /*num_workers*/) {
+  return make_routed_backward<Relu2Rows>(spec);
 }
 
 }  // namespace braid

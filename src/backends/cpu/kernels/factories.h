@@ -58,6 +58,8 @@ CpuKernel make_sum_rows(const OpSpec& spec, int num_workers);
 CpuKernel make_permute_elems(const OpSpec& spec, int num_workers);
 CpuKernel make_routed_swiglu(const OpSpec& spec, int num_workers);
 CpuKernel make_routed_swiglu_backward(const OpSpec& spec, int num_workers);
+CpuKernel make_routed_relu2(const OpSpec& spec, int num_workers);
+CpuKernel make_routed_relu2_backward(const OpSpec& spec, int num_workers);
 
 CpuKernel make_grouped_linear(const OpSpec& spec, int num_workers);
 CpuKernel make_grouped_linear_dgrad(const OpSpec& spec, int num_workers);

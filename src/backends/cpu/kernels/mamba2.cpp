@@ -135,7 +135,7 @@ template <class T>
 void run_forward(const Sizes& sizes, const KernelArgs& args) {
   using W = Wide<T>;
   const Mamba2Attributes& a = sizes.a;
-  const Inputs<T> inputs(args);
+  const Inputs<T> inputs(args, a);
   const Forward<T> scratch(sizes, args.scratch.data());
   T* const y = args.data<T>(7);
   W* const rstd = args.data<W>(8);

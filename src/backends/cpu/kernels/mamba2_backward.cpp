@@ -471,10 +471,26 @@ void sum_runs(WorkerPool& workers, const Sizes& sizes, const Backward<T>& scratc
   });
 }
 
+/// Sets the gradients of all weights to 0, those of other parts too.
+template <class W>
+void clear_weight_grads(const Sizes& sizes, const KernelArgs& args) {
+  const Mamba2Attributes& a = sizes.a;
+  const int64_t elems[] = {
+      a.convolved() * sizes.taps, a.convolved(), a.heads, a.heads, a.heads, a.inner()};
+  for (size_t i = 0; i < std::size(elems); ++i) {
+    std::fill_n(args.data<W>(11 + i), a.weights.count * elems[i], W(0));
+  }
+}
+
 template <class T>
 void run_backward(const Sizes& sizes, bool accumulate, int num_workers, const KernelArgs& args) {
   using W = Wide<T>;
-  const Inputs<T> inputs(args);
+  if (!accumulate && sizes.a.weights.count > 1) {
+    clear_weight_grads<W>(sizes, args);
+    accumulate = true;
+  }
+  const Inputs<T> inputs(args, sizes.a);
+  const int64_t part = sizes.a.weights.index;
   const Backward<T> scratch(sizes, num_workers, args.scratch.data());
   T* const d_zxbcdt = args.data<T>(10);
   const NormGrads<T> norm{.y = args.data<const T>(7),
@@ -483,7 +499,7 @@ void run_backward(const Sizes& sizes, bool accumulate, int num_workers, const Ke
                           .d_zxbcdt = d_zxbcdt,
                           .dy = scratch.dy};
   norm_backward(args.workers, sizes, inputs, norm, accumulate, scratch.norm_partials,
-                args.data<W>(16));
+                args.data<W>(16) + part * sizes.a.inner());
   scratch.convolution.taps.load(sizes, inputs);
   convolve(args.workers, sizes, inputs.zxbcdt, scratch.convolution.taps, scratch.xbc);
   run_heads(args, sizes, inputs, scratch, d_zxbcdt);
@@ -491,7 +507,7 @@ void run_backward(const Sizes& sizes, bool accumulate, int num_workers, const Ke
     add_partial_sums(
         args.workers,
         scratch.head_sums + static_cast<int64_t>(i) * sizes.sequences() * sizes.a.heads,
-        sizes.sequences(), sizes.a.heads, accumulate, args.data<W>(13 + i));
+        sizes.sequences(), sizes.a.heads, accumulate, args.data<W>(13 + i) + part * sizes.a.heads);
   }
   sum_runs(args.workers, sizes, scratch);
   convolution_backward(args.workers, sizes, inputs.zxbcdt, scratch.convolution,

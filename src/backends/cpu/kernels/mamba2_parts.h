@@ -17,25 +17,26 @@
 /// overflows and no long decay becomes NaN.
 namespace braid::mamba {
 
-/// Operands that both ops read.
+/// Operands that both ops read. The weights of heads and channels begin with those of this part;
+/// those of the convolution are of all parts.
 template <class T>
 struct Inputs {
   const T* zxbcdt = nullptr;       // [rows, row_elems]
-  const T* conv_weight = nullptr;  // [convolved, taps]
-  const T* conv_bias = nullptr;    // [convolved]
+  const T* conv_weight = nullptr;  // [parts * convolved, taps]
+  const T* conv_bias = nullptr;    // [parts * convolved]
   const T* dt_bias = nullptr;      // [heads], like the next two
   const T* a_log = nullptr;
   const T* skip = nullptr;
   const T* norm_weight = nullptr;  // [inner]
 
-  explicit Inputs(const KernelArgs& args)
+  Inputs(const KernelArgs& args, const Mamba2Attributes& a)
       : zxbcdt(args.data<const T>(0)),
         conv_weight(args.data<const T>(1)),
         conv_bias(args.data<const T>(2)),
-        dt_bias(args.data<const T>(3)),
-        a_log(args.data<const T>(4)),
-        skip(args.data<const T>(5)),
-        norm_weight(args.data<const T>(6)) {}
+        dt_bias(args.data<const T>(3) + a.weights.index * a.heads),
+        a_log(args.data<const T>(4) + a.weights.index * a.heads),
+        skip(args.data<const T>(5) + a.weights.index * a.heads),
+        norm_weight(args.data<const T>(6) + a.weights.index * a.inner()) {}
 };
 
 struct Sizes {
@@ -55,6 +56,16 @@ struct Sizes {
   int64_t state_elems() const { return a.head_size * a.state; }
 };
 
+/// visit(channel, its row of conv_weight).
+template <class Visit>
+void for_each_channel(const Mamba2Attributes& a, const Visit& visit) {
+  for (const Mamba2Attributes::ConvRun& run : a.conv_runs()) {
+    for (int64_t i = 0; i < run.size; ++i) {
+      visit(run.begin + i, run.weight_begin + i);
+    }
+  }
+}
+
 /// The weights of the convolution, tap by tap, so that loops run over channels.
 template <class W>
 struct Taps {
@@ -68,12 +79,12 @@ struct Taps {
   template <class T>
   void load(const Sizes& sizes, const Inputs<T>& inputs) const {
     const int64_t width = sizes.a.convolved();
-    for (int64_t c = 0; c < width; ++c) {
-      bias[c] = static_cast<W>(inputs.conv_bias[c]);
+    for_each_channel(sizes.a, [&](int64_t c, int64_t row) {
+      bias[c] = static_cast<W>(inputs.conv_bias[row]);
       for (int64_t tap = 0; tap < sizes.taps; ++tap) {
-        weights[tap * width + c] = static_cast<W>(inputs.conv_weight[c * sizes.taps + tap]);
+        weights[tap * width + c] = static_cast<W>(inputs.conv_weight[row * sizes.taps + tap]);
       }
-    }
+    });
   }
 };
 

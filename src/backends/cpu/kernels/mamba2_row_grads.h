@@ -157,8 +157,8 @@ void convolution_row_wgrad(const Sizes& sizes, const T* zxbcdt, const Convolutio
 template <class T>
 struct ConvolutionResults {
   T* d_zxbcdt = nullptr;
-  Wide<T>* d_weight = nullptr;  // [convolved, taps]
-  Wide<T>* d_bias = nullptr;    // [convolved]
+  Wide<T>* d_weight = nullptr;  // [parts * convolved, taps]
+  Wide<T>* d_bias = nullptr;    // [parts * convolved]
   bool accumulate = true;
 };
 
@@ -167,12 +167,12 @@ void write_convolution_wgrad(const Sizes& sizes, const Wide<T>* sums,
                              const ConvolutionResults<T>& results) {
   const int64_t width = sizes.a.convolved();
   const auto put = [&](Wide<T>& to, Wide<T> sum) { to = results.accumulate ? to + sum : sum; };
-  for (int64_t c = 0; c < width; ++c) {
+  for_each_channel(sizes.a, [&](int64_t c, int64_t row) {
     for (int64_t tap = 0; tap < sizes.taps; ++tap) {
-      put(results.d_weight[c * sizes.taps + tap], sums[tap * width + c]);
+      put(results.d_weight[row * sizes.taps + tap], sums[tap * width + c]);
     }
-    put(results.d_bias[c], sums[sizes.taps * width + c]);
-  }
+    put(results.d_bias[row], sums[sizes.taps * width + c]);
+  });
 }
 
 /// From grads.d_xbc, the gradient with respect to the results of the convolution.

@@ -68,40 +68,51 @@ struct SwappedBlocks {
   }
 };
 
-/// A row of all heads consists of queries, keys and values; a row of one rank's heads is its part
-/// of each.
+/// A row of all heads consists of kParts parts (queries, keys and values; or those of states), and
+/// a row of one rank's heads of an equal run of each.
+template <int kParts>
 struct HeadParts {
   unsigned rows;  // of whole rows
   unsigned ranks;
-  unsigned queries;  // words of a rank
-  unsigned keys;     // and as many of values
-  __device__ unsigned local_width() const { return queries + 2 * keys; }
-  __device__ int64_t whole_row(unsigned row) const { return int64_t{row} * ranks * local_width(); }
-};
+  unsigned width;          // words of a rank
+  unsigned words[kParts];  // of each of its runs
 
-struct SplitRows : HeadParts {
-  __device__ int64_t operator()(unsigned row, unsigned column) const {
-    const unsigned rank = row / rows;
-    const int64_t from = whole_row(row % rows);
-    if (column < queries) {
-      return from + rank * queries + column;
+  /// The part that a column is in, and the words of a rank before it.
+  struct Part {
+    unsigned before;
+    unsigned words;
+  };
+  /// `scale`: 1 for columns of a rank's row, `ranks` for those of a whole row.
+  __device__ Part part_of(unsigned column, unsigned scale) const {
+    Part part{0, words[0]};
+#pragma unroll
+    for (int i = 1; i < kParts; ++i) {
+      const unsigned end = part.before + part.words;
+      if (column >= scale * end) {
+        part = {end, words[i]};
+      }
     }
-    const unsigned behind = column - queries;
-    const unsigned part = behind < keys ? 0 : 1;  // keys or values
-    return from + ranks * (queries + part * keys) + rank * keys + behind - part * keys;
+    return part;
   }
 };
 
-struct JoinedRows : HeadParts {
+template <int kParts>
+struct SplitRows : HeadParts<kParts> {
   __device__ int64_t operator()(unsigned row, unsigned column) const {
-    const bool is_query = column < ranks * queries;
-    const unsigned behind = is_query ? column : column - ranks * queries;
-    const unsigned part = is_query || behind < ranks * keys ? 0 : 1;
-    const unsigned of_part = behind - part * ranks * keys;
-    const unsigned width = is_query ? queries : keys;
-    const unsigned before = is_query ? 0 : queries + part * keys;
-    const unsigned rank = of_part / width;
-    return (int64_t{rank} * rows + row) * local_width() + before + of_part % width;
+    const unsigned rank = row / this->rows;
+    const auto part = this->part_of(column, 1);
+    return int64_t{row % this->rows} * this->ranks * this->width + this->ranks * part.before +
+           rank * part.words + column - part.before;
+  }
+};
+
+template <int kParts>
+struct JoinedRows : HeadParts<kParts> {
+  __device__ int64_t operator()(unsigned row, unsigned column) const {
+    const auto part = this->part_of(column, this->ranks);
+    const unsigned in_part = column - this->ranks * part.before;
+    const unsigned rank = in_part / part.words;
+    return (int64_t{rank} * this->rows + row) * this->width + part.before + in_part % part.words;
   }
 };
 
@@ -159,17 +170,30 @@ CudaKernel move_rows(const OpSpec& spec, int64_t run, const MakeSource& make_sou
   });
 }
 
-template <class Source>
-CudaKernel exchange_heads(const OpSpec& spec, const SplitHeadsAttributes& a) {
+template <template <int> class Source, int kParts>
+CudaKernel exchange_parts(const OpSpec& spec, const SplitHeadsAttributes& a) {
   const int64_t rows = spec.operands[a.inverse ? 1 : 0].shape[0];
-  const int64_t queries = a.heads / a.ranks * a.head_size;
-  const int64_t keys = a.kv_heads / a.ranks * a.head_size;
-  return move_rows(spec, std::gcd(queries, keys), [=](int64_t elems) {
-    return Source{{.rows = static_cast<unsigned>(rows),
-                   .ranks = static_cast<unsigned>(a.ranks),
-                   .queries = static_cast<unsigned>(queries / elems),
-                   .keys = static_cast<unsigned>(keys / elems)}};
+  const auto parts = a.parts();
+  int64_t run = 0;
+  for (const int64_t columns : parts) {
+    run = std::gcd(run, columns / a.ranks);
+  }
+  return move_rows(spec, run, [=, ranks = a.ranks](int64_t elems) {
+    Source<kParts> source{};
+    source.rows = static_cast<unsigned>(rows);
+    source.ranks = static_cast<unsigned>(ranks);
+    for (int i = 0; i < kParts; ++i) {
+      source.words[i] = static_cast<unsigned>(parts[static_cast<size_t>(i)] / ranks / elems);
+      source.width += source.words[i];
+    }
+    return source;
   });
+}
+
+template <template <int> class Source>
+CudaKernel exchange_heads(const OpSpec& spec, const SplitHeadsAttributes& a) {
+  return a.states.groups > 0 ? exchange_parts<Source, 5>(spec, a)
+                             : exchange_parts<Source, 3>(spec, a);
 }
 
 template <class T>

@@ -9,12 +9,12 @@
 #include "ops/expert_rows.h"
 
 #include "backends/cuda/cuda_error.h"
+#include "backends/cuda/kernels/activation.cuh"
 #include "backends/cuda/kernels/block_sum.cuh"
 #include "backends/cuda/kernels/device_vector.cuh"
 #include "backends/cuda/kernels/factories.h"
 #include "backends/cuda/kernels/launch.h"
 #include "backends/cuda/kernels/scratch_sizes.h"
-#include "backends/cuda/kernels/swiglu.cuh"
 #include "backends/cuda/kernels/vector_rows.cuh"
 
 namespace braid {
@@ -275,21 +275,41 @@ __global__ void __launch_bounds__(kPermuteThreads)
   }
 }
 
-template <class T>
+/// The activations of experts' rows, and what they read for each element of y.
+struct RoutedSwiglu {
+  template <class T>
+  using Input = GateUp<T>;
+  template <class T>
+  using Forward = Swiglu<T>;
+  template <class T>
+  using Backward = SwigluBackward<T>;
+};
+
+struct RoutedRelu2 {
+  template <class T>
+  using Input = T;
+  template <class T>
+  using Forward = Relu2<T>;
+  template <class T>
+  using Backward = Relu2Backward<T>;
+};
+
+template <class Form, class T>
 struct RoutedArgs {
-  const GateUp<T>* gate_up = nullptr;  // [R, F]
-  const float* weights = nullptr;      // [R]
-  const int32_t* num_rows = nullptr;   // the last offset: rows from there on are nobody's
-  const T* dy = nullptr;               // [R, F], backward only
-  T* y = nullptr;                      // [R, F], forward only
-  GateUp<T>* d_gate_up = nullptr;      // [R, F], backward only
-  float* d_weights = nullptr;          // [R], backward only
-  int64_t width = 0;                   // F
+  using Input = typename Form::template Input<T>;
+  const Input* x = nullptr;           // [R, F]
+  const float* weights = nullptr;     // [R]
+  const int32_t* num_rows = nullptr;  // the last offset: rows from there on are nobody's
+  const T* dy = nullptr;              // [R, F], backward only
+  T* y = nullptr;                     // [R, F], forward only
+  Input* dx = nullptr;                // [R, F], backward only
+  float* d_weights = nullptr;         // [R], backward only
+  int64_t width = 0;                  // F
 };
 
 /// One block per row.
-template <bool kAligned, class T>
-__global__ void __launch_bounds__(kRowThreads) routed_kernel(RoutedArgs<T> args) {
+template <bool kAligned, class Form, class T>
+__global__ void __launch_bounds__(kRowThreads) routed_kernel(RoutedArgs<Form, T> args) {
   constexpr int V = kVectorElems<T>;
   if (static_cast<int>(blockIdx.x) >= *args.num_rows) {
     return;
@@ -297,20 +317,21 @@ __global__ void __launch_bounds__(kRowThreads) routed_kernel(RoutedArgs<T> args)
   const int64_t begin = int64_t{blockIdx.x} * args.width;
   const float weight = args.weights[blockIdx.x];
   for (int64_t c = int64_t{threadIdx.x} * V; c < args.width; c += int64_t{blockDim.x} * V) {
-    const auto x = load_vector<V, kAligned>(args.gate_up + begin + c, args.width - c);
+    const auto x = load_vector<V, kAligned>(args.x + begin + c, args.width - c);
     DeviceVector<T, V> y;
 #pragma unroll
     for (int i = 0; i < V; ++i) {
-      y.elems[i] = narrow<T>(weight * Swiglu<T>{}(widen(x.elems[i])));
+      y.elems[i] = narrow<T>(weight * typename Form::template Forward<T>{}(widen(x.elems[i])));
     }
     store_vector<kAligned>(args.y + begin + c, y, args.width - c);
   }
 }
 
 /// One block per row, which adds up the gradient of its weight.
-template <bool kAligned, class T>
-__global__ void __launch_bounds__(kRowThreads) routed_backward_kernel(RoutedArgs<T> args) {
+template <bool kAligned, class Form, class T>
+__global__ void __launch_bounds__(kRowThreads) routed_backward_kernel(RoutedArgs<Form, T> args) {
   constexpr int V = kVectorElems<T>;
+  using Input = typename Form::template Input<T>;
   __shared__ float shared[kWarpSize];
   if (static_cast<int>(blockIdx.x) >= *args.num_rows) {
     return;
@@ -319,18 +340,18 @@ __global__ void __launch_bounds__(kRowThreads) routed_backward_kernel(RoutedArgs
   const float weight = args.weights[blockIdx.x];
   float d_weight = 0.0f;
   for (int64_t c = int64_t{threadIdx.x} * V; c < args.width; c += int64_t{blockDim.x} * V) {
-    const auto x = load_vector<V, kAligned>(args.gate_up + begin + c, args.width - c);
+    const auto x = load_vector<V, kAligned>(args.x + begin + c, args.width - c);
     const auto dy = load_vector<V, kAligned>(args.dy + begin + c, args.width - c);
-    DeviceVector<GateUp<T>, V> d_x;
+    DeviceVector<Input, V> dx;
 #pragma unroll
     for (int i = 0; i < V; ++i) {
-      const GateUp<float> gate_up = widen(x.elems[i]);
+      const auto wide = widen(x.elems[i]);
       const float d = widen(dy.elems[i]);
       // Contracted by hand: aligned and other rows must have the same bits.
-      d_weight = __fmaf_rn(d, Swiglu<T>{}(gate_up), d_weight);
-      d_x.elems[i] = narrow<GateUp<T>>(SwigluBackward<T>{}(gate_up, weight * d));
+      d_weight = __fmaf_rn(d, typename Form::template Forward<T>{}(wide), d_weight);
+      dx.elems[i] = narrow<Input>(typename Form::template Backward<T>{}(wide, weight * d));
     }
-    store_vector<kAligned>(args.d_gate_up + begin + c, d_x, args.width - c);
+    store_vector<kAligned>(args.dx + begin + c, dx, args.width - c);
   }
   d_weight = block_sum(d_weight, shared);
   if (threadIdx.x == 0) {
@@ -338,10 +359,10 @@ __global__ void __launch_bounds__(kRowThreads) routed_backward_kernel(RoutedArgs
   }
 }
 
-template <class T>
-void launch_routed(const RoutedArgs<T>& o, unsigned rows, cudaStream_t stream) {
+template <class Form, class T>
+void launch_routed(const RoutedArgs<Form, T>& o, unsigned rows, cudaStream_t stream) {
   const unsigned threads = threads_of_row<T>(o.width);
-  if (has_vectors<T>(o.width, {o.gate_up, o.y})) {
+  if (has_vectors<T>(o.width, {o.x, o.y})) {
     routed_kernel<true><<<rows, threads, 0, stream>>>(o);
   } else {
     routed_kernel<false><<<rows, threads, 0, stream>>>(o);
@@ -349,15 +370,54 @@ void launch_routed(const RoutedArgs<T>& o, unsigned rows, cudaStream_t stream) {
   BRAID_CUDA_CHECK(cudaGetLastError());
 }
 
-template <class T>
-void launch_routed_backward(const RoutedArgs<T>& o, unsigned rows, cudaStream_t stream) {
+template <class Form, class T>
+void launch_routed_backward(const RoutedArgs<Form, T>& o, unsigned rows, cudaStream_t stream) {
   const unsigned threads = threads_of_row<T>(o.width);
-  if (has_vectors<T>(o.width, {o.gate_up, o.dy, o.d_gate_up})) {
+  if (has_vectors<T>(o.width, {o.x, o.dy, o.dx})) {
     routed_backward_kernel<true><<<rows, threads, 0, stream>>>(o);
   } else {
     routed_backward_kernel<false><<<rows, threads, 0, stream>>>(o);
   }
   BRAID_CUDA_CHECK(cudaGetLastError());
+}
+
+template <class Form>
+CudaKernel make_routed(const OpSpec& spec) {
+  const int64_t num_experts = spec.operands[2].shape[0] - 1;
+  const unsigned rows = grid_of(spec.operands[3].shape[0]);
+  const int64_t width = spec.operands[3].shape[1];
+  return dispatch_cuda_dtype(spec, 0, [=]<class T>() -> CudaKernel {
+    return {.launch = [=](const CudaKernelArgs& args) {
+      using Args = RoutedArgs<Form, T>;
+      launch_routed(Args{.x = args.data<const typename Args::Input>(0),
+                         .weights = args.data<const float>(1),
+                         .num_rows = args.data<const int32_t>(2) + num_experts,
+                         .y = args.data<T>(3),
+                         .width = width},
+                    rows, args.stream);
+    }};
+  });
+}
+
+template <class Form>
+CudaKernel make_routed_backward(const OpSpec& spec) {
+  const unsigned rows = grid_of(spec.operands[2].shape[0]);
+  const int64_t width = spec.operands[2].shape[1];
+  const int64_t num_experts = spec.operands[3].shape[0] - 1;
+  return dispatch_cuda_dtype(spec, 0, [=]<class T>() -> CudaKernel {
+    return {.launch = [=](const CudaKernelArgs& args) {
+      using Args = RoutedArgs<Form, T>;
+      using Input = typename Args::Input;
+      launch_routed_backward(Args{.x = args.data<const Input>(0),
+                                  .weights = args.data<const float>(1),
+                                  .num_rows = args.data<const int32_t>(3) + num_experts,
+                                  .dy = args.data<const T>(2),
+                                  .dx = args.data<Input>(4),
+                                  .d_weights = args.data<float>(5),
+                                  .width = width},
+                             rows, args.stream);
+    }};
+  });
 }
 
 }  // namespace
@@ -446,37 +506,19 @@ CudaKernel make_cuda_permute_elems(const OpSpec& spec, CudaContext& /*context*/)
 }
 
 CudaKernel make_cuda_routed_swiglu(const OpSpec& spec, CudaContext& /*context*/) {
-  const int64_t num_experts = spec.operands[2].shape[0] - 1;
-  const unsigned rows = grid_of(spec.operands[3].shape[0]);
-  const int64_t width = spec.operands[3].shape[1];
-  return dispatch_cuda_dtype(spec, 0, [=]<class T>() -> CudaKernel {
-    return {.launch = [=](const CudaKernelArgs& args) {
-      launch_routed<T>({.gate_up = args.data<const GateUp<T>>(0),
-                        .weights = args.data<const float>(1),
-                        .num_rows = args.data<const int32_t>(2) + num_experts,
-                        .y = args.data<T>(3),
-                        .width = width},
-                       rows, args.stream);
-    }};
-  });
+  return make_routed<RoutedSwiglu>(spec);
 }
 
 CudaKernel make_cuda_routed_swiglu_backward(const OpSpec& spec, CudaContext& /*context*/) {
-  const unsigned rows = grid_of(spec.operands[2].shape[0]);
-  const int64_t width = spec.operands[2].shape[1];
-  const int64_t num_experts = spec.operands[3].shape[0] - 1;
-  return dispatch_cuda_dtype(spec, 0, [=]<class T>() -> CudaKernel {
-    return {.launch = [=](const CudaKernelArgs& args) {
-      launch_routed_backward<T>({.gate_up = args.data<const GateUp<T>>(0),
-                                 .weights = args.data<const float>(1),
-                                 .num_rows = args.data<const int32_t>(3) + num_experts,
-                                 .dy = args.data<const T>(2),
-                                 .d_gate_up = args.data<GateUp<T>>(4),
-                                 .d_weights = args.data<float>(5),
-                                 .width = width},
-                                rows, args.stream);
-    }};
-  });
+  return make_routed_backward<RoutedSwiglu>(spec);
+}
+
+CudaKernel make_cuda_routed_relu2(const OpSpec& spec, CudaContext& /*context*/) {
+  return make_routed<RoutedRelu2>(spec);
+}
+
+CudaKernel make_cuda_routed_relu2_backward(const OpSpec& spec, CudaContext& /*context*/) {
+  return make_routed_backward<RoutedRelu2>(spec);
 }
 
 }  // namespace braid

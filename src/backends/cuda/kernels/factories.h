@@ -57,6 +57,8 @@ CudaKernel make_cuda_sum_rows(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_permute_elems(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_routed_swiglu(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_routed_swiglu_backward(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_routed_relu2(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_routed_relu2_backward(const OpSpec& spec, CudaContext& context);
 
 CudaKernel make_cuda_grouped_linear(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_grouped_linear_dgrad(const OpSpec& spec, CudaContext& context);

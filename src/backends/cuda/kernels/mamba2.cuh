@@ -30,6 +30,8 @@ struct Mamba2Sizes {
   int state = 0;
   int taps = 0;
   int norm_groups = 0;
+  int weight_parts = 1;  ///< Mamba2WeightPart
+  int weight_part = 0;
 
   __host__ __device__ int inner() const { return heads * head_size; }
   /// Elements of B, and of C, in a row.
@@ -37,6 +39,26 @@ struct Mamba2Sizes {
   __host__ __device__ int convolved() const { return inner() + 2 * factor(); }
   __host__ __device__ int dt_begin() const { return inner() + convolved(); }
   __host__ __device__ int row_elems() const { return dt_begin() + heads; }
+  /// A run of channels of the convolution that begins in a row with `begin`: x, B or C; all of them
+  /// if weights have one part.
+  struct ConvRun {
+    int begin = 0;
+    int size = 0;
+  };
+  __host__ __device__ ConvRun conv_run(int channel) const {
+    if (weight_parts == 1) {
+      return {0, convolved()};
+    }
+    if (channel < inner()) {
+      return {0, inner()};
+    }
+    const int second = inner() + factor();
+    return {channel < second ? inner() : second, factor()};
+  }
+  /// The first row of conv_weight of a run's part.
+  __host__ __device__ int64_t weight_begin(const ConvRun& run) const {
+    return int64_t{weight_parts} * run.begin + int64_t{weight_part} * run.size;
+  }
   __host__ __device__ int sequences() const { return static_cast<int>(tokens / sequence); }
   __host__ __device__ int chunks_per_sequence() const {
     return (sequence + kSsdChunk - 1) / kSsdChunk;
@@ -75,8 +97,8 @@ struct Mamba2Args {
   float dt_min = 0;
   float dt_max = 0;
   float epsilon = 0;
-  const Mamba2Data* zxbcdt = nullptr;  // [T, row_elems]
-  const Mamba2Data* conv_weight = nullptr;
+  const Mamba2Data* zxbcdt = nullptr;       // [T, row_elems]
+  const Mamba2Data* conv_weight = nullptr;  // of all parts; those of heads begin with this part
   const Mamba2Data* conv_bias = nullptr;
   const Mamba2Data* dt_bias = nullptr;
   const Mamba2Data* a_log = nullptr;
@@ -105,7 +127,8 @@ struct Mamba2Args {
   float* partials = nullptr;       // sums over some rows, of one kernel after the other
 };
 
-/// Sums over rows in two passes, for gradients of weights: added to, or overwritten.
+/// Sums over rows in two passes, for gradients of weights: added to, or overwritten. Those of heads
+/// and channels begin with the op's part; those of the convolution are of all parts.
 struct Mamba2WeightGrads {
   float* conv_weight = nullptr;
   float* conv_bias = nullptr;

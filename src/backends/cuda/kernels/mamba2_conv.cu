@@ -41,12 +41,14 @@ struct ConvWeights {
   float bias[V];
 
   __device__ ConvWeights(const Mamba2Args& args, int channel) {
+    const auto run = args.sizes.conv_run(channel);
+    const int64_t first = args.sizes.weight_begin(run) + channel - run.begin;
 #pragma unroll
     for (int v = 0; v < V; ++v) {
-      bias[v] = widen(args.conv_bias[channel + v]);
+      bias[v] = widen(args.conv_bias[first + v]);
 #pragma unroll
       for (int k = 0; k < K; ++k) {
-        taps[k][v] = widen(args.conv_weight[int64_t{channel + v} * K + k]);
+        taps[k][v] = widen(args.conv_weight[(first + v) * K + k]);
       }
     }
   }
@@ -285,15 +287,18 @@ __device__ void conv_backward(const Mamba2Args& args, const ConvPlace& place) {
       to += s.row_elems();
     }
   }
-  float* const bias_sums = args.partials + int64_t{blockIdx.y} * s.convolved();
-  float* const tap_sums =
-      args.partials + int64_t{gridDim.y} * s.convolved() + int64_t{blockIdx.y} * s.convolved() * K;
+  // Partial sums are [tiles, channels] run by run, first of the biases, then of the taps.
+  const auto run = s.conv_run(place.channel);
+  const int64_t first =
+      int64_t{gridDim.y} * run.begin + int64_t{blockIdx.y} * run.size + (place.channel - run.begin);
+  float* const bias_sums = args.partials + first;
+  float* const tap_sums = args.partials + int64_t{gridDim.y} * s.convolved() + first * K;
 #pragma unroll
   for (int v = 0; v < kChannels; ++v) {
-    bias_sums[place.channel + v] = sums.bias[v];
+    bias_sums[v] = sums.bias[v];
 #pragma unroll
     for (int k = 0; k < K; ++k) {
-      tap_sums[int64_t{place.channel + v} * K + k] = sums.taps[k][v];
+      tap_sums[v * K + k] = sums.taps[k][v];
     }
   }
 }
@@ -370,9 +375,16 @@ void launch_mamba2_conv_backward(const Mamba2Args& args, const Mamba2WeightGrads
                         .accumulate = grads.accumulate},
                        {}, stream);
   };
-  add(args.partials, grads.conv_bias, s.convolved());
-  add(args.partials + int64_t{tiles} * s.convolved(), grads.conv_weight,
-      int64_t{s.convolved()} * s.taps);
+  const float* const tap_partials = args.partials + int64_t{tiles} * s.convolved();
+  for (int channel = 0; channel < s.convolved();) {
+    const auto run = s.conv_run(channel);
+    const int64_t before = int64_t{tiles} * run.begin;
+    const int64_t row = s.weight_begin(run);
+    add(args.partials + before, grads.conv_bias + row, run.size);
+    add(tap_partials + before * s.taps, grads.conv_weight + row * s.taps,
+        int64_t{run.size} * s.taps);
+    channel = run.begin + run.size;
+  }
 }
 
 }  // namespace braid

@@ -66,6 +66,8 @@ constexpr std::array kKernels = {
     KernelEntry{"sum_rows", make_cuda_sum_rows},
     KernelEntry{"routed_swiglu", make_cuda_routed_swiglu},
     KernelEntry{"routed_swiglu_backward", make_cuda_routed_swiglu_backward},
+    KernelEntry{"routed_relu2", make_cuda_routed_relu2},
+    KernelEntry{"routed_relu2_backward", make_cuda_routed_relu2_backward},
     KernelEntry{"grouped_linear", make_cuda_grouped_linear},
     KernelEntry{"grouped_linear_dgrad", make_cuda_grouped_linear_dgrad},
     KernelEntry{"grouped_linear_wgrad", make_cuda_grouped_linear_wgrad},

@@ -6,9 +6,13 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/nearest_divisor.h"
 #include "model/block_builder.h"
 #include "model/blocks/registry.h"
 #include "ops/cached_mamba2.h"
+#include "ops/collectives.h"
+#include "ops/context_layout.h"
+#include "ops/mamba2.h"
 
 namespace braid {
 namespace {
@@ -75,13 +79,21 @@ std::optional<std::string> tensor_fault(const ModelSpec& spec, int64_t ranks) {
                    fmt::format("must divide model.mamba_n_groups = {}", spec.mamba_n_groups));
 }
 
-void check_context(const ModelSpec& /*spec*/, const TensorShard& /*tensor*/,
-                   const ContextShard& context, int64_t /*nearest_inner*/) {
-  if (context.is_split()) {
+/// Context ranks exchange groups of heads for sequence, all of them in one group.
+void check_context(const ModelSpec& spec, const TensorShard& tensor, const ContextShard& context,
+                   int64_t /*nearest_inner*/) {
+  const int64_t groups = spec.mamba_n_groups / tensor.size;
+  if (groups % context.size != 0) {
     throw_config_error(
-        "parallel.context = {}: layers with \"mamba\" need whole sequences; set parallel.context = "
-        "1, and parallel.tensor or parallel.pipeline for more ranks per sequence",
-        context.size);
+        "parallel.context = {}: context ranks exchange heads of layers with \"mamba\", and must "
+        "divide the {} groups (model.mamba_n_groups) of a tensor rank; the nearest that does is {}",
+        context.size, groups, nearest_divisor(groups, context.size));
+  }
+  if (context.inner > 1 && context.outer() > 1) {
+    throw_config_error(
+        "parallel.context_inner = {}: layers with \"mamba\" exchange heads among all {} context "
+        "ranks; set parallel.context_method = \"a2a\", \"ring\" or \"all_gather\"",
+        context.inner, context.size);
   }
 }
 
@@ -128,14 +140,76 @@ void add_parameters(ParameterList& list, const ModelSpec& spec) {
                                  .std_scale = list.residual_scale()});
 }
 
-ValueId forward(BlockBuilder& builder, ValueId x) {
-  const int64_t ranks = builder.tensor().size;
-  Mamba2Attributes a = sizes_of(builder.spec());
-  a.sequence = builder.sequence();
+/// The same sizes for one of `ranks` ranks.
+Mamba2Attributes shared_by(Mamba2Attributes a, int64_t ranks) {
   a.heads /= ranks;
   a.groups /= ranks;
   a.norm_groups /= ranks;
-  const ValueId rows = builder.column_linear(x, "mamba.in_proj");
+  return a;
+}
+
+/// Exchanges of heads for sequence between context ranks, and back. `whole`: sizes of all heads of
+/// this tensor rank.
+class SequenceExchange {
+ public:
+  SequenceExchange(BlockBuilder& builder, const Mamba2Attributes& whole)
+      : builder_(builder), whole_(whole), ranks_(builder.context().size) {}
+
+  /// From the rank's tokens of all heads to all tokens, in order of position, of the rank's heads.
+  ValueId to_sequences(ValueId rows) {
+    const ValueId heads = split_heads(builder_.graph(), rows,
+                                      {.ranks = ranks_,
+                                       .heads = whole_.heads,
+                                       .head_size = whole_.head_size,
+                                       .states = {.groups = whole_.groups, .state = whole_.state}},
+                                      "mamba.heads");
+    return in_order(to_all(heads, "mamba.exchange"), "mamba.sequences", false);
+  }
+
+  ValueId to_tokens(ValueId mixed) {
+    const ValueId parts = in_order(mixed, "mamba.parts", true);
+    return split_heads(
+        builder_.graph(), to_all(parts, "mamba.exchange_back"),
+        {.ranks = ranks_, .heads = whole_.heads, .head_size = whole_.head_size, .inverse = true},
+        "mamba.tokens");
+  }
+
+ private:
+  ValueId to_all(ValueId x, std::string_view site) {
+    return all_to_all(builder_.graph(), x, "context", ranks_, site);
+  }
+
+  /// Between rows rank by rank and rows in order of position.
+  ValueId in_order(ValueId x, std::string_view site, bool inverse) {
+    GraphBuilder& graph = builder_.graph();
+    const ContextShard& context = builder_.context();
+    if (context.outer() > 1) {
+      return zigzag_order(
+          graph, x, {.ranks = ranks_, .sequence = builder_.local_sequence(), .inverse = inverse},
+          site);
+    }
+    const int64_t sequences = builder_.rows() / builder_.local_sequence();
+    const int64_t runs = sequences * context.runs(builder_.sequence());
+    return inverse ? swap_blocks(graph, x, {.outer = runs, .inner = ranks_}, site)
+                   : swap_blocks(graph, x, {.outer = ranks_, .inner = runs}, site);
+  }
+
+  BlockBuilder& builder_;
+  const Mamba2Attributes& whole_;
+  int64_t ranks_;
+};
+
+ValueId forward(BlockBuilder& builder, ValueId x) {
+  const ContextShard& context = builder.context();
+  const Mamba2Attributes whole = shared_by(sizes_of(builder.spec()), builder.tensor().size);
+  Mamba2Attributes a = shared_by(whole, context.size);
+  a.sequence = builder.sequence();
+  a.weights = {.count = context.size, .index = context.index};
+  SequenceExchange exchange(builder, whole);
+  ValueId rows = builder.column_linear(x, "mamba.in_proj");
+  if (context.is_split()) {
+    rows = exchange.to_sequences(rows);
+  }
   const Mamba2Operands operands{.zxbcdt = rows,
                                 .conv_weight = builder.scoped_param("mamba.conv.weight"),
                                 .conv_bias = builder.scoped_param("mamba.conv.bias"),
@@ -146,7 +220,8 @@ ValueId forward(BlockBuilder& builder, ValueId x) {
   const auto cache = builder.cache();
   const ValueId mixed = cache ? cached_mamba2(builder.graph(), operands, *cache, a, "mamba.core")
                               : mamba2(builder.graph(), operands, a, "mamba.core");
-  return builder.row_linear(mixed, "mamba.out_proj");
+  return builder.row_linear(context.is_split() ? exchange.to_tokens(mixed) : mixed,
+                            "mamba.out_proj");
 }
 
 /// Half of the flops of ops/mamba2.cpp.
@@ -187,8 +262,9 @@ void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) 
 
 /// Mamba-2: one projection to gate, x, B, C and dt, a convolution and a state space per head, a
 /// gated norm, and a projection back. Groups of heads share B, C and a norm; tensor ranks hold
-/// whole groups, and so five runs of rows of the first projection. Source: Dao and Gu, Transformers
-/// are SSMs, 2024, section 7; initial values as in its published code.
+/// whole groups, and so five runs of rows of the first projection. Context ranks exchange heads for
+/// sequence around the middle part, of whose weights each uses its heads' part. Source: Dao and Gu,
+/// Transformers are SSMs, 2024, section 7; initial values as in its published code.
 extern const BlockDefinition kMambaBlock{.name = "mamba",
                                          .role = BlockRole::kMixer,
                                          .carries_state = true,

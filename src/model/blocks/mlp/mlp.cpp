@@ -8,19 +8,15 @@
 namespace braid {
 namespace {
 
-bool is_gated(const ModelSpec& spec) {
-  return spec.style.activation == Activation::kSwiglu;
-}
-
 int64_t fc1_rows(const ModelSpec& spec) {
-  return is_gated(spec) ? 2 * spec.ffn : spec.ffn;
+  return spec.style.is_gated() ? 2 * spec.ffn : spec.ffn;
 }
 
 /// Default of ffn: 4 width without a gate; 8/3 width, rounded up to a multiple of 64, for SwiGLU,
 /// which has a third matrix.
 void derive_sizes(ModelSpec& spec) {
   if (spec.ffn == 0 && spec.layers.has(kMlpBlock)) {
-    spec.ffn = is_gated(spec) ? (8 * spec.width / 3 + 63) / 64 * 64 : 4 * spec.width;
+    spec.ffn = spec.style.is_gated() ? (8 * spec.width / 3 + 63) / 64 * 64 : 4 * spec.width;
   }
 }
 
@@ -34,12 +30,13 @@ std::optional<std::string> tensor_fault(const ModelSpec& spec, int64_t ranks) {
 }
 
 void add_parameters(ParameterList& list, const ModelSpec& spec) {
-  list.linear("mlp.fc1", {.out = fc1_rows(spec),
-                          .in = spec.width,
-                          .bias = spec.style.linear_biases,
-                          .gate_up_rows = is_gated(spec),
-                          .matrices = is_gated(spec) ? std::vector<std::string_view>{"gate", "up"}
-                                                     : std::vector<std::string_view>{"fc1"}});
+  list.linear("mlp.fc1",
+              {.out = fc1_rows(spec),
+               .in = spec.width,
+               .bias = spec.style.linear_biases,
+               .gate_up_rows = spec.style.is_gated(),
+               .matrices = spec.style.is_gated() ? std::vector<std::string_view>{"gate", "up"}
+                                                 : std::vector<std::string_view>{"fc1"}});
   list.linear("mlp.fc2", {.out = spec.width,
                           .in = spec.ffn,
                           .bias = spec.style.linear_biases,
@@ -62,7 +59,7 @@ ValueId activate(BlockBuilder& builder, ValueId x) {
 
 ValueId forward(BlockBuilder& builder, ValueId x) {
   const ValueId hidden =
-      is_gated(builder.spec())
+      builder.spec().style.is_gated()
           ? builder.column_linear(
                 x, "mlp.fc1", {{"gate", {.begin = 0, .step = 2}}, {"up", {.begin = 1, .step = 2}}})
           : builder.column_linear(x, "mlp.fc1", {{"fc1"}});

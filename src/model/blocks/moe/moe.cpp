@@ -57,10 +57,10 @@ void check_sizes(const ModelSpec& spec) {
     throw_config_error("model.experts_per_token = {}: must be at most {}", spec.experts_per_token,
                        most);
   }
-  if (spec.style.activation != Activation::kSwiglu) {
+  if (spec.style.activation == Activation::kGelu) {
     throw_config_error(
-        "model.family = \"{}\": experts have SwiGLU; set model.family = \"llama\", or use no "
-        "\"moe\" in model.pattern",
+        "model.family = \"{}\": experts have SwiGLU or squared ReLU; set model.family = \"llama\" "
+        "or \"nemotron_h\", or use no \"moe\" in model.pattern",
         family_name(spec.style));
   }
   if (spec.shared_gate && spec.shared_ffn == 0) {
@@ -78,23 +78,29 @@ std::optional<std::string> tensor_fault(const ModelSpec& spec, int64_t ranks) {
              : std::optional(fmt::format("must divide model.shared_ffn = {}", spec.shared_ffn));
 }
 
+/// Rows of an expert's first matrix.
+int64_t fc1_rows(const ModelSpec& spec, int64_t ffn) {
+  return spec.style.is_gated() ? 2 * ffn : ffn;
+}
+
 void add_parameters(ParameterList& list, const ModelSpec& spec) {
   list.linear("moe.router", {.out = spec.experts, .in = spec.width, .split = TensorSplit::kNorm});
   if (spec.router.bias) {
     list.router_bias("moe.router", spec.experts);
   }
   list.experts("moe.fc1", {.experts = spec.experts,
-                           .out = 2 * spec.expert_ffn,
+                           .out = fc1_rows(spec, spec.expert_ffn),
                            .in = spec.width,
-                           .gate_up_rows = true});
+                           .gate_up_rows = spec.style.is_gated()});
   list.experts("moe.fc2", {.experts = spec.experts,
                            .out = spec.width,
                            .in = spec.expert_ffn,
                            .split = TensorSplit::kExpertColumns,
                            .std_scale = list.residual_scale()});
   if (spec.shared_ffn > 0) {
-    list.linear("moe.shared_fc1",
-                {.out = 2 * spec.shared_ffn, .in = spec.width, .gate_up_rows = true});
+    list.linear("moe.shared_fc1", {.out = fc1_rows(spec, spec.shared_ffn),
+                                   .in = spec.width,
+                                   .gate_up_rows = spec.style.is_gated()});
     list.linear("moe.shared_fc2", {.out = spec.width,
                                    .in = spec.shared_ffn,
                                    .split = TensorSplit::kColumns,
@@ -206,7 +212,9 @@ ValueId computed(BlockBuilder& builder, const Inputs& in) {
   GraphBuilder& graph = builder.graph();
   const ValueId hidden =
       grouped_linear(graph, in.x, builder.scoped_param("moe.fc1.weight"), in.offsets, "moe.fc1");
-  const ValueId active = routed_swiglu(graph, hidden, in.weights, in.offsets, "moe.swiglu");
+  const ValueId active = builder.spec().style.is_gated()
+                             ? routed_swiglu(graph, hidden, in.weights, in.offsets, "moe.swiglu")
+                             : routed_relu2(graph, hidden, in.weights, in.offsets, "moe.relu2");
   return grouped_linear(graph, active, builder.scoped_param("moe.fc2.weight"), in.offsets,
                         "moe.fc2");
 }
@@ -251,7 +259,9 @@ ValueId routed(BlockBuilder& builder, ValueId x) {
 
 ValueId shared(BlockBuilder& builder, ValueId x) {
   const ValueId hidden = builder.column_linear(x, "moe.shared_fc1");
-  const ValueId active = swiglu(builder.graph(), hidden, "moe.shared_swiglu");
+  const ValueId active = builder.spec().style.is_gated()
+                             ? swiglu(builder.graph(), hidden, "moe.shared_swiglu")
+                             : relu2(builder.graph(), hidden, "moe.shared_relu2");
   return builder.row_linear(active, "moe.shared_fc2");
 }
 
@@ -278,13 +288,17 @@ BlockCost cost(const ModelSpec& spec, int64_t /*sequence*/) {
   const auto width = static_cast<double>(spec.width);
   const auto per_token = static_cast<double>(spec.experts_per_token);
   const auto ffn = static_cast<double>(spec.expert_ffn);
+  const auto fc1 = static_cast<double>(fc1_rows(spec, spec.expert_ffn));
   const auto shared_ffn = static_cast<double>(spec.shared_ffn);
+  const auto shared_fc1 = static_cast<double>(fc1_rows(spec, spec.shared_ffn));
   const auto experts = static_cast<double>(spec.experts);
   const double gate = spec.shared_gate ? 1.0 : 0.0;
-  return {.weights = width * (experts + 3 * per_token * ffn + 3 * shared_ffn + gate),
-          .kept_elems = (2 + gate) * width + per_token * (width + 3 * ffn) + 3 * shared_ffn +
-                        2 * (experts + gate),
-          .widest = std::max(per_token * std::max(width, 2 * ffn), 2 * shared_ffn)};
+  const double of_routed = per_token * (fc1 + ffn);
+  const double of_shared = shared_fc1 + shared_ffn;
+  return {.weights = width * (experts + of_routed + of_shared + gate),
+          .kept_elems =
+              (2 + gate) * width + per_token * width + of_routed + of_shared + 2 * (experts + gate),
+          .widest = std::max(per_token * std::max(width, fc1), shared_fc1)};
 }
 
 /// One tensor for each matrix of an expert.
@@ -315,8 +329,36 @@ void add_fused_experts(HfTensorList& list, const ModelSpec& spec, std::string_vi
   list.set_whole({spec.experts, spec.width, ffn}, 0);
 }
 
+/// Nemotron-H's: experts without a gate.
+void add_backbone_tensors(HfTensorList& list, const ModelSpec& spec) {
+  const int64_t ffn = spec.expert_ffn;
+  list.add_norm("norm", spec, "moe_norm");
+  list.add("mixer.gate.weight", {spec.experts, spec.width}, "moe.router.weight");
+  list.add("mixer.gate.e_score_correction_bias", {spec.experts}, "moe.router.bias");
+  if (list.experts() == HfExperts::kFused) {
+    list.add("mixer.experts.up_proj", {spec.experts * ffn, spec.width}, "moe.fc1.weight");
+    list.set_whole({spec.experts, ffn, spec.width}, 0);
+    list.add("mixer.experts.down_proj", {spec.experts * spec.width, ffn}, "moe.fc2.weight");
+    list.set_whole({spec.experts, spec.width, ffn}, 0);
+  } else {
+    for (int64_t e = 0; e < spec.experts; ++e) {
+      list.add(fmt::format("mixer.experts.{}.up_proj.weight", e), {ffn, spec.width},
+               "moe.fc1.weight", ffn * e);
+      list.add(fmt::format("mixer.experts.{}.down_proj.weight", e), {spec.width, ffn},
+               "moe.fc2.weight", spec.width * e);
+    }
+  }
+  list.add("mixer.shared_experts.up_proj.weight", {spec.shared_ffn, spec.width},
+           "moe.shared_fc1.weight");
+  list.add("mixer.shared_experts.down_proj.weight", {spec.width, spec.shared_ffn},
+           "moe.shared_fc2.weight");
+}
+
 void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) {
-  if (naming == HfNaming::kGpt2 || naming == HfNaming::kBackbone) {
+  if (naming == HfNaming::kBackbone) {
+    return add_backbone_tensors(list, spec);
+  }
+  if (naming == HfNaming::kGpt2) {
     throw_config_error("model.pattern: such files have no block \"moe\"");
   }
   const bool is_fused = list.experts() == HfExperts::kFused;
