@@ -64,6 +64,9 @@ enum class RateSchedule : uint8_t { kCosine, kWsd, kConstant };
 /// optimizer.decay_shape.
 enum class DecayShape : uint8_t { kLinear, kCosine, kOneMinusSqrt };
 
+/// memory.gather_budget: as much as the device has left.
+inline constexpr std::string_view kAutoBudget = "auto";
+
 template <class T>
 struct NotAChoice;
 
