@@ -73,6 +73,9 @@ TECHNIQUES = {
     "param_gather": ("data", only(overlap_param_gather="true")),
     "param_gather_with_optimizer": ("data", only(overlap_param_gather="true", overlap_param_gather_with_optimizer_step="true")),
     "align_param_gather": ("data", only(overlap_param_gather="true", align_param_gather="true")),
+    "param_gather_budget": ("data", {**only(overlap_param_gather="true"), "memory.gather_budget": "4GiB"}),
+    "param_gather_in_budget": ("data", {**only(overlap_param_gather="true", param_gather_fills_budget="false"),
+                                        "memory.gather_budget": "4GiB"}),
     "param_gather_whole_units": ("data", only(overlap_param_gather="true", param_gather_whole_units="2")),
     "tp_bulk": ("tensor", only(tp_comm_overlap="true", tp_comm_overlap_ag="false", tp_comm_overlap_rs="false")),
     "tp_all_gather": ("tensor", only(tp_comm_overlap="true", tp_comm_overlap_rs="false", tp_comm_bulk_dgrad="false",
@@ -116,7 +119,7 @@ VARIANTS = {
 }
 
 NOT_WITH_SHARDED_WEIGHTS = {"param_gather_with_optimizer", "align_param_gather"}  # these are gathered for each use
-ONLY_WITH_SHARDED_WEIGHTS = {"param_gather_whole_units"}
+ONLY_WITH_SHARDED_WEIGHTS = {"param_gather_whole_units", "param_gather_budget", "param_gather_in_budget"}
 NOT_WITH_ONE_SEQUENCE = {"halves", "forward_halves", "exchange_halves", "exchange_forward_halves"}
 ONLY_WITH_EXCHANGED_HEADS = {"context_halves"}
 

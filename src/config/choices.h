@@ -71,6 +71,9 @@ enum class Packing : uint8_t { kConcatenate, kBestFit };
 /// optimizer.decay_shape.
 enum class DecayShape : uint8_t { kLinear, kCosine, kOneMinusSqrt };
 
+/// memory.gather_budget: as much as the device has left.
+inline constexpr std::string_view kAutoBudget = "auto";
+
 template <class T>
 struct NotAChoice;
 

@@ -179,6 +179,8 @@ struct MemoryConfig {
   int64_t offload_layers = 0;
   int64_t offload_prefetch_layers = 1;
   int64_t offload_min_bytes = int64_t{1} << 20;
+  std::string gather_budget;
+  std::string grad_budget;
 
   friend bool operator==(const MemoryConfig&, const MemoryConfig&) = default;
 };
@@ -195,6 +197,7 @@ struct OverlapConfig {
   bool overlap_param_gather_with_optimizer_step = false;
   bool align_param_gather = false;
   int64_t param_gather_prefetch_units = 1;
+  bool param_gather_fills_budget = true;
   int64_t param_gather_whole_units = 0;
   bool overlap_context_comm = false;
   bool overlap_moe_expert_parallel_comm = false;

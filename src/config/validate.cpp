@@ -362,6 +362,47 @@ void check_memory(const MemoryConfig& memory) {
           memory.offload_min_bytes);
 }
 
+/// A key of [memory] for buffers that there are with some kinds of `parallel.shard` only.
+struct BudgetKey {
+  std::string_view name;
+  const std::string& value;
+  std::string_view what;  ///< it limits
+  std::vector<std::string_view> shards;
+  std::string_view other_values;
+};
+
+void check_budget(const BudgetKey& key, std::string_view shard) {
+  if (key.value.empty()) {
+    return;
+  }
+  const bool is_auto = key.value == kAutoBudget && !key.other_values.empty();
+  require(is_auto || parse_byte_size(key.value).value_or(0) >= 1,
+          "memory.{} = {}: must be a size with its unit, such as \"2GiB\" or \"500MB\"{}, or \"\"; "
+          "set memory.{} = \"2GiB\"",
+          key.name, quote(key.value, 64), key.other_values, key.name);
+  require(std::ranges::find(key.shards, shard) != key.shards.end(),
+          "memory.{} = {}: limits {}, but parallel.shard is {}; set parallel.shard = {} or remove "
+          "the key",
+          key.name, quote(key.value, 64), key.what, quote(shard), quote(key.shards.front()));
+}
+
+void check_budgets(const RunConfig& config) {
+  const MemoryConfig& memory = config.memory;
+  const std::string& shard = config.parallel.shard;
+  check_budget({"gather_budget",
+                memory.gather_budget,
+                "weights that ranks gather for each use",
+                {"parameters"},
+                ", \"auto\""},
+               shard);
+  check_budget({"grad_budget",
+                memory.grad_budget,
+                "whole gradients that wait until ranks have reduced them",
+                {"gradients", "parameters"},
+                ""},
+               shard);
+}
+
 void check_data(const DataConfig& data, const EvalConfig& eval) {
   require(!data.tokenizer.empty(),
           "data.tokenizer = \"\": must be a tokenizer.json, a SentencePiece model or \"bytes\"; "
@@ -436,6 +477,7 @@ void validate(const RunConfig& config) {
   check_model(config);
   check_optimizer(config.optimizer, config.train.steps);
   check_memory(config.memory);
+  check_budgets(config);
   validate_overlap(config);
   check_fp8(config.train);
   check_data(config.data, config.eval);

@@ -120,6 +120,11 @@ std::vector<GatherKey> gather_keys(const OverlapConfig& overlap) {
            units,
            "applies to weights that ranks hold or update in parts",
            {"optimizer", "gradients", "parameters"}},
+          {"param_gather_fills_budget",
+           !overlap.param_gather_fills_budget,
+           overlap.param_gather_fills_budget,
+           "says how weights are gathered that ranks hold in parts",
+           {"parameters"}},
           {"param_gather_whole_units",
            whole_units != 0,
            whole_units,
@@ -128,7 +133,8 @@ std::vector<GatherKey> gather_keys(const OverlapConfig& overlap) {
 }
 
 /// Checks shards first: without them the switch itself is refused.
-void check_gathers(const OverlapConfig& overlap, const ParallelConfig& parallel) {
+void check_gathers(const OverlapConfig& overlap, const ParallelConfig& parallel,
+                   const MemoryConfig& memory) {
   for (const GatherKey& key : gather_keys(overlap)) {
     if (key.is_set && std::ranges::find(key.shards, parallel.shard) == key.shards.end()) {
       throw_config_error(
@@ -143,6 +149,11 @@ void check_gathers(const OverlapConfig& overlap, const ParallelConfig& parallel)
           "overlap_param_gather is false; set overlap.overlap_param_gather = true",
           key.name, to_text(key.value));
     }
+  }
+  if (!overlap.param_gather_fills_budget && memory.gather_budget.empty()) {
+    throw_config_error(
+        "overlap.param_gather_fills_budget = false: says how gathers use memory.gather_budget, "
+        "which is \"\"; set memory.gather_budget = \"auto\" or remove the key");
   }
 }
 
@@ -332,7 +343,7 @@ void validate_overlap(const RunConfig& config) {
   const OverlapConfig& overlap = config.overlap;
   check_permission(overlap);
   check_is_read(config);
-  check_gathers(overlap, config.parallel);
+  check_gathers(overlap, config.parallel, config.memory);
   check_context(overlap, config.parallel);
   check_experts(config);
   check_pairs(config);

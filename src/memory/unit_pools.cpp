@@ -91,6 +91,10 @@ class LiveUses {
         .bytes;
   }
 
+  int64_t most_bytes(std::span<const BufferId> buffers) const {
+    return find_max_live(program_, order_, ranges_, sizes(buffers, aligned_bytes)).bytes;
+  }
+
   BoundedPacking pack(std::span<const BufferId> buffers) const {
     return pack_buffers(program_, order_, ranges_, sizes(buffers, aligned_bytes), kOffsetSearchNs);
   }
@@ -152,7 +156,19 @@ void add_kind_pools(const LiveUses& live, const Units& units, std::span<const Un
   }
 }
 
+std::vector<BufferId> buffers_of(std::span<const UnitUse> uses) {
+  std::vector<BufferId> buffers;
+  for (const UnitUse& use : uses) {
+    buffers.push_back(use.buffer);
+  }
+  return buffers;
+}
+
 }  // namespace
+
+int64_t most_unit_bytes(const Program& program, std::span<const UnitUse> uses) {
+  return uses.empty() ? 0 : LiveUses(program).most_bytes(buffers_of(uses));
+}
 
 UnitPools compare_unit_pools(const Program& program, std::span<const UnitUse> uses) {
   UnitPools pools;
@@ -161,11 +177,7 @@ UnitPools compare_unit_pools(const Program& program, std::span<const UnitUse> us
   }
   const Units units(program, uses);
   const LiveUses live(program);
-  std::vector<BufferId> buffers;
-  for (const UnitUse& use : uses) {
-    buffers.push_back(use.buffer);
-  }
-  const BoundedPacking packed = live.pack(buffers);
+  const BoundedPacking packed = live.pack(buffers_of(uses));
   pools.planned_bytes = packed.packing.arena_bytes;
   pools.live_bytes = packed.bound.bytes;
   add_max_pool(live, units, uses, pools);

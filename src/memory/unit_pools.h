@@ -50,4 +50,7 @@ struct UnitMemory {
 /// and no persistent or host buffers in `uses`. O(pairs of uses that live at once).
 UnitPools compare_unit_pools(const Program& program, std::span<const UnitUse> uses);
 
+/// `UnitPools::live_bytes` alone, without a plan. Same requirements; near-linear time.
+int64_t most_unit_bytes(const Program& program, std::span<const UnitUse> uses);
+
 }  // namespace braid

@@ -65,7 +65,7 @@ std::vector<Pass> own_passes(const PipelineOptions& options) {
       // After passes that decide what runs beside what, before passes that depend on where
       // gradients are ready.
       split_ops_pass(options),
-      overlap_grad_reduce_pass(),
+      overlap_grad_reduce_pass(options),
       // After overlap_grad_reduce: its reductions and the gathers share one stream.
       prefetch_parameters_pass(options),
       context_ring_pass(),

@@ -22,12 +22,14 @@
 #include "passes/pipeline/pair_forward_backward.h"
 #include "passes/tensor/ring_exchange.h"
 #include "plan/build_programs.h"
+#include "plan/expert_gathers.h"
 #include "plan/fp8_sites.h"
 #include "plan/model_setup.h"
 #include "plan/overlap_setup.h"
 #include "plan/pass_records.h"
 #include "plan/rank_programs.h"
 #include "plan/schedule_plan.h"
+#include "plan/unit_budgets.h"
 #include "plan/unit_memory.h"
 
 namespace braid {
@@ -277,6 +279,7 @@ RunPlan plan_run(const RunSpec& run, const PlanOptions& given_options) {
     note_unscheduled(plan, run.config.overlap);
   }
   const bool all = options.ranks.empty() && !options.one_rank_per_stage;
+  check_budgets(plan);
   if (all && ranks.size() > 1 && read_debug_options().verify.value_or(true)) {
     verify_plan(plan);
   }
@@ -329,7 +332,8 @@ std::string describe_run_plan(const RunPlan& plan) {
       train.buffers.size(), train.streams.size(), train.num_events,
       run.mesh.sizes().pipeline > 1 ? fmt::format("on rank {}", train.rank) : "per rank");
   return text + describe_passes(pass_records(plan.ranks)) + describe_plan(rank.memory) +
-         describe_unit_memory(unit_memory(train));
+         describe_unit_memory(unit_memory(train)) +
+         describe_expert_gathers(expert_gathers(run, rank.layout));
 }
 
 }  // namespace braid

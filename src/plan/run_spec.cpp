@@ -5,10 +5,13 @@
 
 #include "base/errors.h"
 #include "base/text.h"
+#include "config/choices.h"
 #include "config/validate.h"
 #include "model/blocks/registry.h"
 #include "model/mtp.h"
 #include "parallel/parameter_layout.h"
+#include "passes/gradients/overlap_grad_reduce.h"
+#include "passes/gradients/prefetch_parameters.h"
 #include "passes/memory/offload.h"
 #include "passes/memory/recompute.h"
 #include "passes/pipeline/fill_cooldown.h"
@@ -71,6 +74,11 @@ Recompute recompute_policy(RecomputeChoice choice) {
   throw_internal_error("no recompute policy");
 }
 
+/// Nothing for "", and for "auto" until the memory is known (choose_gather_budget.h).
+std::optional<int64_t> budget_bytes(const std::string& size) {
+  return size.empty() || size == kAutoBudget ? std::nullopt : parse_byte_size(size);
+}
+
 OverlapSetup passes_of(const RunConfig& config) {
   const MemoryConfig& memory = config.memory;
   OverlapSetup passes = overlap_setup(config.overlap);
@@ -83,6 +91,8 @@ OverlapSetup passes_of(const RunConfig& config) {
   options.of<OffloadOptions>() = {.num_layers = memory.offload_layers,
                                   .prefetch_layers = memory.offload_prefetch_layers,
                                   .min_bytes = memory.offload_min_bytes};
+  options.of<PrefetchParametersOptions>().budget_bytes = budget_bytes(memory.gather_budget);
+  options.of<OverlapGradReduceOptions>().budget_bytes = budget_bytes(memory.grad_budget);
   options.of<FuseSwigluOptions>() = {.enabled = fuses_swiglu(config)};
   options.of<HalveForwardOptions>() = {.rows = halves_forwards(config.overlap)
                                                    ? config.train.microbatch * config.train.sequence

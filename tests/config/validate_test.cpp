@@ -153,7 +153,20 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"memory.offload_prefetch_layers=2",
                "memory.offload_prefetch_layers = 2: is read with offload_layers above 0 only"},
         Broken{"memory.offload_min_bytes=4096",
-               "memory.offload_min_bytes = 4096: is read with offload_layers above 0 only"}));
+               "memory.offload_min_bytes = 4096: is read with offload_layers above 0 only"},
+        Broken{"memory.gather_budget=2\nparallel.shard=parameters",
+               "memory.gather_budget = \"2\": must be a size with its unit, such as \"2GiB\" or "
+               "\"500MB\", \"auto\", or \"\"; set memory.gather_budget = \"2GiB\""},
+        Broken{
+            "memory.gather_budget=2GiB\nparallel.ranks=2\nparallel.shard=optimizer",
+            "memory.gather_budget = \"2GiB\": limits weights that ranks gather for each use, but "
+            "parallel.shard is \"optimizer\"; set parallel.shard = \"parameters\" or remove"},
+        Broken{"memory.grad_budget=auto\nparallel.shard=gradients",
+               "memory.grad_budget = \"auto\": must be a size with its unit"},
+        Broken{
+            "memory.grad_budget=1MB",
+            "memory.grad_budget = \"1MB\": limits whole gradients that wait until ranks have "
+            "reduced them, but parallel.shard is \"none\"; set parallel.shard = \"gradients\""}));
 
 INSTANTIATE_TEST_SUITE_P(
     LayoutAndBatch, Refuses,
@@ -264,6 +277,10 @@ INSTANTIATE_TEST_SUITE_P(
                "overlap.overlap_param_gather=true\noverlap.param_gather_whole_units=2",
                "overlap.param_gather_whole_units = 2: keeps weights whole that ranks hold in "
                "parts, but parallel.shard is \"gradients\""},
+        Broken{"overlap.mode=manual\nparallel.ranks=2\nparallel.shard=parameters\n"
+               "overlap.overlap_param_gather=true\noverlap.param_gather_fills_budget=false",
+               "overlap.param_gather_fills_budget = false: says how gathers use "
+               "memory.gather_budget, which is \"\"; set memory.gather_budget = \"auto\""},
         Broken{"overlap.mode=manual\noverlap.overlap_context_comm=true",
                "overlap.overlap_context_comm = true: needs ranks that share a sequence"},
         Broken{"overlap.disable_passes=a,,b",

@@ -4,12 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "base/errors.h"
 #include "config/load.h"
 #include "config/validate.h"
+#include "ops/op.h"
 #include "plan/run_plan.h"
 
 namespace braid {
@@ -134,6 +138,83 @@ TEST(UnitMemory, OfPublishedModelsIsAtTheBoundAndBelowEveryPool) {
       EXPECT_LT(units.pools.planned_bytes, units.pools.kind_pools_bytes);
     }
   }
+}
+
+/// The offsets at which a rank's collectives of a group find their operands, in order.
+using Offsets = std::vector<int64_t>;
+
+std::map<std::vector<int>, Offsets> offsets_by_group(const RankPlan& plan) {
+  std::map<std::vector<int>, Offsets> offsets;
+  const Program& program = plan.programs[kTrainProgram];
+  const StepPlan& step = plan.memory.programs[kTrainProgram];
+  for (const Task& task : program.tasks) {
+    const std::optional<GroupId> group = group_of(program, program.spec(task));
+    for (const BufferRange& range : program.operands_of(task)) {
+      if (group) {
+        offsets[program.groups[group->index()].ranks].push_back(
+            step.offset_bytes[range.buffer.index()]);
+      }
+    }
+  }
+  return offsets;
+}
+
+// What symmetric windows need (window_layout.h), of experts too: the plan is the same whatever the
+// budget is, and its offsets are constants of the run.
+TEST(UnitMemory, LiesAtTheSameOffsetsOnAllRanksOfAGroup) {
+  const std::vector<std::string> keys = {"model.family=llama",
+                                         "model.pattern=ME*-ME",
+                                         "model.width=64",
+                                         "model.heads=4",
+                                         "model.ffn=256",
+                                         "model.mamba_num_heads=4",
+                                         "model.mamba_head_dim=32",
+                                         "model.ssm_state_size=16",
+                                         "model.experts=4",
+                                         "model.experts_per_token=2",
+                                         "model.expert_ffn=96",
+                                         "train.sequence=64",
+                                         "train.global_batch=8",
+                                         "train.microbatch=1",
+                                         "parallel.ranks=8",
+                                         "parallel.pipeline=2",
+                                         "parallel.expert=2",
+                                         "parallel.shard=parameters",
+                                         "memory.gather_budget=2MiB",
+                                         "eval.interval=0",
+                                         "logging.run_folder=none"};
+  const RunConfig config = parse_config("", "offsets", keys);
+  validate(config);
+  const RunPlan plan = plan_run(resolve_run(resolved(config), 4096));
+  std::map<std::vector<int>, std::set<Offsets>> by_group;
+  for (const RankPlan& rank : plan.ranks) {
+    for (const auto& [group, offsets] : offsets_by_group(rank)) {
+      if (group.size() > 1) {
+        by_group[group].insert(offsets);
+      }
+    }
+  }
+  EXPECT_GE(by_group.size(), 4u);  // dense and expert groups of two stages, at least
+  for (const auto& [group, offsets] : by_group) {
+    if (plan.run.mesh.position(group.front()).pipeline ==
+        plan.run.mesh.position(group.back()).pipeline) {
+      EXPECT_EQ(offsets.size(), 1u) << "a group with rank " << group.front();
+    }
+  }
+}
+
+TEST(UnitMemory, StaysWithinItsBudgets) {
+  const RankPlan plan =
+      hybrid_plan("parameters", {"memory.gather_budget=600KB", "memory.grad_budget=2200KB"});
+  const std::vector<UnitMemory> memory = unit_memory(plan.programs[kTrainProgram]);
+  EXPECT_LE(pools_of(memory, "gathered weights").live_bytes, 600'000);
+  EXPECT_LE(pools_of(memory, "unreduced gradients").live_bytes, 2'200'000);
+}
+
+TEST(UnitMemory, RefusesABudgetBelowWhatIsUsedAtOneTime) {
+  EXPECT_THAT([] { hybrid_plan("parameters", {"memory.gather_budget=50KB"}); },
+              testing::ThrowsMessage<ConfigError>(
+                  HasSubstr("memory.gather_budget = \"50KB\": rank 0 needs")));
 }
 
 }  // namespace

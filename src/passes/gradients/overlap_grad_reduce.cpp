@@ -4,11 +4,15 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
+#include "base/text.h"
 #include "ir/dependencies.h"
+#include "memory/memory_plan.h"
 #include "ops/offload.h"
 #include "ops/op.h"
 #include "passes/gradients/gradient_tasks.h"
@@ -169,16 +173,9 @@ class GivingBack {
     }
   }
 
+  /// At most those of two units at a time.
   std::vector<HandOver> find() {
-    std::vector<std::vector<Reduction>> all;  // by communication, or layer
-    for (uint32_t place = 0; place < order_.size(); ++place) {
-      if (std::vector<Reduction> here = reductions_at(place); !here.empty()) {
-        if (all.empty() || !is_of_same_layer(all.back(), here)) {
-          all.emplace_back();
-        }
-        std::ranges::copy(here, std::back_inserter(all.back()));
-      }
-    }
+    const std::vector<std::vector<Reduction>> all = all_reductions();
     std::vector<uint32_t> begins;
     for (const std::vector<Reduction>& reductions : all) {
       begins.push_back(begin_of(reductions));
@@ -201,11 +198,86 @@ class GivingBack {
     return hand_overs;
   }
 
+  /// At most `budget_bytes` of whole gradients at a time.
+  std::vector<HandOver> find_within(int64_t budget_bytes) {
+    const std::vector<std::vector<Reduction>> all = all_reductions();
+    std::vector<HandOver> hand_overs;
+    int64_t live_bytes = 0;
+    size_t oldest = 0;  // of those that are not given back
+    std::multimap<uint32_t, int64_t>
+        others;  // behind their last use: gradients that no reduction reads
+    const std::set<BufferId> reduced = gradients_of(all);
+    for (const BufferId gradient : whole_gradients()) {
+      const uint32_t begin = first_[gradient.index()];
+      const int64_t bytes = aligned_bytes(program_.buffers[gradient.index()]);
+      for (; !others.empty() && others.begin()->first <= begin; others.erase(others.begin())) {
+        live_bytes -= others.begin()->second;
+      }
+      for (; live_bytes + bytes > budget_bytes && oldest < all.size() &&
+             all[oldest].back().place < begin;
+           ++oldest) {
+        for (const Reduction& reduction : all[oldest]) {
+          add(reduction, begin, hand_overs);
+          live_bytes -= aligned_bytes(program_.buffers[reduction.gradient.index()]);
+        }
+      }
+      live_bytes += bytes;
+      if (!reduced.contains(gradient)) {
+        others.emplace(last_[gradient.index()] + 1, bytes);
+      }
+    }
+    for (; oldest < all.size(); ++oldest) {
+      for (const Reduction& reduction : all[oldest]) {
+        add(reduction, behind_norms(all.back().front().place), hand_overs);
+      }
+    }
+    return hand_overs;
+  }
+
  private:
   struct Reduction {
     BufferId gradient;
     uint32_t place;
   };
+
+  /// By communication, or layer.
+  std::vector<std::vector<Reduction>> all_reductions() const {
+    std::vector<std::vector<Reduction>> all;
+    for (uint32_t place = 0; place < order_.size(); ++place) {
+      if (std::vector<Reduction> here = reductions_at(place); !here.empty()) {
+        if (all.empty() || !is_of_same_layer(all.back(), here)) {
+          all.emplace_back();
+        }
+        std::ranges::copy(here, std::back_inserter(all.back()));
+      }
+    }
+    return all;
+  }
+
+  static std::set<BufferId> gradients_of(const std::vector<std::vector<Reduction>>& all) {
+    std::set<BufferId> gradients;
+    for (const std::vector<Reduction>& reductions : all) {
+      for (const Reduction& reduction : reductions) {
+        gradients.insert(reduction.gradient);
+      }
+    }
+    return gradients;
+  }
+
+  /// The step buffers in which compute makes gradients, in the order in which they begin to live.
+  std::vector<BufferId> whole_gradients() const {
+    std::vector<BufferId> gradients;
+    for (size_t i = 0; i < program_.buffers.size(); ++i) {
+      const Buffer& buffer = program_.buffers[i];
+      if (buffer.role == BufferRole::kGrad && buffer.lifetime == Lifetime::kStep &&
+          first_[i] != BufferUses::kNone && !communicates_at(first_[i])) {
+        gradients.emplace_back(i);
+      }
+    }
+    std::ranges::stable_sort(gradients, {},
+                             [&](BufferId gradient) { return first_[gradient.index()]; });
+    return gradients;
+  }
 
   const Task& task_at(uint32_t place) const { return program_.tasks[order_[place].index()]; }
   bool moves_at(uint32_t place) const { return slots_.moves[order_[place].index()]; }
@@ -213,7 +285,8 @@ class GivingBack {
 
   /// Whether `next` is another gradient of the layer of those before it: some of its weights may
   /// form a unit of their own.
-  bool is_of_same_layer(const std::vector<Reduction>& before, const std::vector<Reduction>& next) {
+  bool is_of_same_layer(const std::vector<Reduction>& before,
+                        const std::vector<Reduction>& next) const {
     const Label& its = task_at(next.front().place).label;
     return its.layer >= 0 && std::ranges::all_of(before, [&](const Reduction& reduction) {
              const Label& other = task_at(reduction.place).label;
@@ -291,10 +364,14 @@ class GivingBack {
   std::vector<bool> is_given_back_;
 };
 
-std::string describe(int64_t num_moved, int64_t num_found, size_t num_given_back) {
+std::string describe(int64_t num_moved, int64_t num_found, size_t num_given_back,
+                     const OverlapGradReduceOptions& options) {
   std::string text = fmt::format("moved {} of {} gradient communications", num_moved, num_found);
   if (num_given_back > 0) {
-    text += fmt::format(", freed {} full gradients one unit later", num_given_back);
+    text += options.budget_bytes
+                ? fmt::format(", kept {} full gradients as long as {} permit", num_given_back,
+                              format_bytes(*options.budget_bytes))
+                : fmt::format(", freed {} full gradients one unit later", num_given_back);
   }
   return text;
 }
@@ -315,31 +392,34 @@ std::vector<OverlapAxis> reduction_axes(const RunConfig& config, const AxisLimit
 
 }  // namespace
 
-PassResult overlap_grad_reduce(Program program) {
+PassResult overlap_grad_reduce(Program program, const OverlapGradReduceOptions& options) {
   const Slots slots = find_slots(program);
   std::vector<TaskId> order = order_by_slot(slots.of_task);
   const int64_t num_norms_moved = sort_norms(program, order);
-  const std::vector<HandOver> hand_overs = GivingBack(program, slots, order).find();
+  GivingBack giving_back(program, slots, order);
+  const std::vector<HandOver> hand_overs =
+      options.budget_bytes ? giving_back.find_within(*options.budget_bytes) : giving_back.find();
   const MoveCounts counts = count_moves(slots);
   const int64_t num_changes =
       counts.num_moved + num_norms_moved + static_cast<int64_t>(hand_overs.size());
-  PassReport report{num_changes > 0, num_changes,
-                    describe(counts.num_communications_moved,
-                             std::ranges::count(slots.communicates, true), hand_overs.size())};
+  PassReport report{
+      num_changes > 0, num_changes,
+      describe(counts.num_communications_moved, std::ranges::count(slots.communicates, true),
+               hand_overs.size(), options)};
   if (num_changes == 0) {
     return {std::move(program), std::move(report)};
   }
   return {rearrange(program, order, hand_overs), std::move(report)};
 }
 
-Pass overlap_grad_reduce_pass() {
+Pass overlap_grad_reduce_pass(const PipelineOptions& options) {
   return {.name = "overlap_grad_reduce",
           .summary =
               "Starts the communication of each gradient as soon as the gradient is ready, so "
               "that it runs beside the rest of the backward.",
-          .run = run_of(overlap_grad_reduce),
+          .run = run_of(overlap_grad_reduce, options),
           .only_overlaps = true,
-          .keys = {"overlap.overlap_grad_reduce"},
+          .keys = {"overlap.overlap_grad_reduce", "memory.grad_budget"},
           .is_wanted = [](const OverlapConfig& overlap) { return overlap.overlap_grad_reduce; },
           .axes = reduction_axes};
 }

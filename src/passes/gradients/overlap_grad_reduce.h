@@ -1,8 +1,17 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
+
 #include "passes/pass.h"
 
 namespace braid {
+
+struct OverlapGradReduceOptions {
+  /// Bytes of the step buffers that hold whole gradients at one time, at most. Not set: those of
+  /// two units.
+  std::optional<int64_t> budget_bytes = {};
+};
 
 /// Moves each communication of gradients directly behind the last task that it depends on, so that
 /// it can run under the rest of the backward. Communications that become possible at the same place
@@ -30,17 +39,20 @@ namespace braid {
 ///           undefine(-> gc)  wgrad(a -> ga)  reduce_scatter(ga -> sa)  undefine(-> gb)  ...
 /// A reduction can therefore take as long as the backward of a unit. At most two whole gradients
 /// exist at a time, unless a unit's backward is cut in two (zero-bubble schedules,
-/// `delay_last_wgrad`). Gradients after which no other begins are returned behind the norms: no
-/// task needs their memory, and compute would otherwise wait for all reductions before the first
-/// norm.
+/// `delay_last_wgrad`). With a budget, the mirror image of that of `prefetch_parameters`: compute
+/// takes the memory of the oldest gradients that are reduced where another gradient begins for
+/// which the budget has no room, and waits there for their reduction. Where even that does not
+/// suffice, it takes that of all that it can. Gradients after which no other begins are returned
+/// behind the norms: no task needs their memory, and compute would otherwise wait for all
+/// reductions before the first norm.
 ///
 /// Counts moved tasks and returned buffers. Rounding does not change. Ensures: conflicting tasks
 /// keep their order. The order of collectives in a group may change, in the same way on all ranks
 /// whose programs are equal up to rank. Place: before streams and events are assigned. Source:
 /// PyTorch Distributed (Li et al., VLDB 2020, section 3.2.3) and Megatron's overlap_grad_reduce, as
 /// a program rewrite instead of hooks.
-PassResult overlap_grad_reduce(Program program);
+PassResult overlap_grad_reduce(Program program, const OverlapGradReduceOptions& options = {});
 
-Pass overlap_grad_reduce_pass();
+Pass overlap_grad_reduce_pass(const PipelineOptions& options);
 
 }  // namespace braid

@@ -3,13 +3,20 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <span>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
+#include "base/text.h"
 #include "config/choices.h"
-#include "ops/op.h"
+#include "memory/memory_plan.h"
+#include "passes/gradients/gather_budget.h"
+#include "passes/gradients/gather_tables_again.h"
+#include "passes/gradients/parameter_gathers.h"
 #include "passes/overlap_axis.h"
 #include "passes/pipeline_options.h"
 #include "passes/rearrange.h"
@@ -17,214 +24,41 @@
 namespace braid {
 namespace {
 
-constexpr uint32_t kNone = BufferUses::kNone;
-
-/// A gather, with places in program order.
-struct Gather {
-  uint32_t task = 0;
-  BufferRange from;
-  BufferId to;
-  bool is_step_buffer = false;
-  bool is_of_step = false;     ///< once for all jobs: of weights that are updated in parts
-  uint32_t first_use = kNone;  ///< first other task that touches what is gathered
-  uint32_t last_use = kNone;
-  size_t group = 0;
-};
-
-/// Gathers in a row for one layer and job: of its FP8 copies, and of its other weights.
-struct GatherGroup {
-  size_t begin = 0;  ///< in the list of gathers
-  uint32_t first_use = kNone;
-  uint32_t last_use = 0;
-};
-
-/// Accesses of a buffer: positions of tasks, ascending.
-class Accesses {
- public:
-  explicit Accesses(const Program& program) : of_buffer_(program.buffers.size()) {
-    for (uint32_t task = 0; task < program.tasks.size(); ++task) {
-      const auto ranges = program.operands_of(program.tasks[task]);
-      const auto& specs = program.spec(program.tasks[task]).operands;
-      for (size_t i = 0; i < ranges.size(); ++i) {
-        of_buffer_[ranges[i].buffer.index()].push_back({task, writes(specs[i].access)});
-      }
-    }
-  }
-
-  uint32_t first(BufferId buffer) const { return of_buffer_[buffer.index()].front().task; }
-  uint32_t last(BufferId buffer) const { return of_buffer_[buffer.index()].back().task; }
-  /// Position of the first access behind the task; kNone if there is none.
-  uint32_t next(BufferId buffer, uint32_t task) const {
-    const auto found = behind(buffer, task);
-    return found == of_buffer_[buffer.index()].end() ? kNone : found->task;
-  }
-  /// Position of the last access in front of the task; kNone if there is none.
-  uint32_t previous(BufferId buffer, uint32_t task) const {
-    const std::vector<Access>& all = of_buffer_[buffer.index()];
-    const auto found = std::ranges::lower_bound(all, task, {}, &Access::task);
-    return found == all.begin() ? kNone : std::prev(found)->task;
-  }
-  /// Position of the last write in front of the task; kNone if there is none.
-  uint32_t previous_write(BufferId buffer, uint32_t task) const {
-    const std::vector<Access>& all = of_buffer_[buffer.index()];
-    auto at = std::ranges::lower_bound(all, task, {}, &Access::task);
-    while (at != all.begin()) {
-      if (std::prev(at)->writes) {
-        return std::prev(at)->task;
-      }
-      --at;
-    }
-    return kNone;
-  }
-  bool is_written_behind(BufferId buffer, uint32_t task) const {
-    return std::any_of(behind(buffer, task), of_buffer_[buffer.index()].end(),
-                       [](const Access& access) { return access.writes; });
-  }
-
- private:
-  struct Access {
-    uint32_t task;
-    bool writes;
-  };
-
-  std::vector<Access>::const_iterator behind(BufferId buffer, uint32_t task) const {
-    return std::ranges::upper_bound(of_buffer_[buffer.index()], task, {}, &Access::task);
-  }
-
-  std::vector<std::vector<Access>> of_buffer_;
-};
-
-bool covers(const Program& program, const BufferRange& range) {
-  return range.begin == 0 && range.end == program.buffers[range.buffer.index()].num_elems();
-}
-
-std::optional<Gather> gather_at(const Program& program, const Accesses& accesses, uint32_t task) {
-  const Task& it = program.tasks[task];
-  if (!communicates_as(program.spec(it), CommOp::kAllGather) || it.label.phase != Phase::kComm ||
-      program.streams[it.stream.index()].kind != StreamKind::kCompute) {
-    return std::nullopt;
-  }
-  const auto ranges = program.operands_of(it);
-  const Buffer& to = program.buffers[ranges[1].buffer.index()];
-  const bool is_step_buffer = to.role == BufferRole::kGathered && to.lifetime == Lifetime::kStep;
-  const bool is_updated = to.role == BufferRole::kParam && to.lifetime == Lifetime::kPersistent;
-  if (!(is_step_buffer || is_updated) || !covers(program, ranges[1])) {
-    return std::nullopt;
-  }
-  Gather gather{.task = task,
-                .from = ranges[0],
-                .to = ranges[1].buffer,
-                .is_step_buffer = is_step_buffer,
-                .is_of_step = is_updated || it.label.microbatch < 0,
-                .first_use = accesses.next(ranges[1].buffer, task)};
-  gather.last_use = accesses.last(gather.to);
-  const bool is_whole_life =
-      accesses.first(gather.to) == task && !accesses.is_written_behind(gather.to, task);
-  if (gather.first_use == kNone || (is_step_buffer && !is_whole_life)) {
-    return std::nullopt;  // not used in this step, or the memory holds something else as well
-  }
-  return gather;
-}
-
-/// All gathers of the program, in order, without those that repeat one of the group before.
-class Gathers {
- public:
-  explicit Gathers(const Program& program) : program_(program), accesses_(program) {
-    for (uint32_t task = 0; task < program.tasks.size(); ++task) {
-      if (const auto gather = gather_at(program, accesses_, task)) {
-        add(*gather);
-      }
-    }
-  }
-
-  const std::vector<Gather>& list() const { return list_; }
-  const GatherGroup& group(size_t index) const { return groups_[index]; }
-  const Accesses& accesses() const { return accesses_; }
-  /// Gathers that are not needed: each with the buffer that already holds the same data.
-  const std::vector<std::pair<Gather, BufferId>>& repeated() const { return repeated_; }
-
- private:
-  void add(Gather gather) {
-    const auto same = std::find_if(group_begin(), list_.end(),
-                                   [&](const Gather& before) { return repeats(before, gather); });
-    if (same != list_.end()) {
-      same->last_use = gather.last_use;
-      repeated_.emplace_back(gather, same->to);
-    } else {
-      if (begins_group(gather)) {
-        groups_.push_back({.begin = list_.size()});
-      }
-      gather.group = groups_.size() - 1;
-      list_.push_back(gather);
-      groups_.back().first_use = std::min(groups_.back().first_use, gather.first_use);
-    }
-    groups_.back().last_use = std::max(groups_.back().last_use, gather.last_use);
-  }
-
-  std::vector<Gather>::iterator group_begin() {
-    return groups_.empty() ? list_.end()
-                           : list_.begin() + static_cast<ptrdiff_t>(groups_.back().begin);
-  }
-
-  /// Whether it is of another layer or job than the gathers before it.
-  bool begins_group(const Gather& gather) {
-    if (list_.empty()) {
-      return true;
-    }
-    const Label& before = program_.tasks[list_.back().task].label;
-    const Label& its = program_.tasks[gather.task].label;
-    return its.layer < 0 || its.layer != before.layer || its.microbatch != before.microbatch ||
-           its.virtual_stage != before.virtual_stage ||
-           std::any_of(group_begin(), list_.end(),
-                       [&](const Gather& other) { return other.from == gather.from; });
-  }
-
-  bool repeats(const Gather& before, const Gather& gather) const {
-    const Task& a = program_.tasks[before.task];
-    const Task& b = program_.tasks[gather.task];
-    const uint32_t written = accesses_.previous_write(gather.from.buffer, gather.task);
-    return before.is_step_buffer && gather.is_step_buffer && a.spec == b.spec &&
-           before.from == gather.from && (written == kNone || written < before.task);
-  }
-
-  const Program& program_;
-  Accesses accesses_;
-  std::vector<Gather> list_;
-  std::vector<GatherGroup> groups_;
-  std::vector<std::pair<Gather, BufferId>> repeated_;
-};
-
-/// Drops gathers of data that is still in memory and redirects their readers to it.
-Program without_repeated(const Program& program,
-                         std::span<const std::pair<Gather, BufferId>> repeated) {
-  std::vector<bool> drops(program.tasks.size());
-  std::vector<BufferId> replacement(program.buffers.size());
-  for (const auto& [gather, same] : repeated) {
-    drops[gather.task] = true;
-    replacement[gather.to.index()] = same;
-  }
-  std::vector<TaskId> kept;
-  for (size_t i = 0; i < program.tasks.size(); ++i) {
-    if (!drops[i]) {
-      kept.emplace_back(i);
-    }
-  }
-  Program result = select_tasks(program, kept);
-  for (BufferRange& range : result.operands) {
-    if (const BufferId same = replacement[range.buffer.index()]; same.valid()) {
-      range.buffer = same;
-    }
-  }
-  return result;
-}
-
 /// Where each gather starts: before the task at that position.
 class Places {
  public:
-  Places(const Gathers& gathers, const PrefetchParametersOptions& options)
+  Places(const ParameterGathers& gathers, const PrefetchParametersOptions& options)
       : gathers_(gathers), options_(options) {}
 
-  std::vector<uint32_t> find() const {
+  /// By group of gathers.
+  BudgetedPlaces within_budget() const {
+    std::vector<BudgetedUnit> units;
+    std::map<BufferId, size_t> last;  // by source: its last group
+    for (size_t group = 0; group < gathers_.groups().size(); ++group) {
+      units.push_back(unit_of(group));
+      units.back().same = same_group(group, last);
+      for (const ParameterGather& gather : gathers_.of_group(group)) {
+        last[gather.from.buffer] = group;
+      }
+    }
+    return place_within_budget(units, *options_.budget_bytes);
+  }
+
+  /// By gather that is not held: those of a group start together.
+  std::vector<uint32_t> by_groups(std::span<const BudgetedPlace> groups) const {
+    std::vector<uint32_t> places;
+    for (const ParameterGather& gather : gathers_.list()) {
+      if (groups[gather.group].held) {
+        continue;
+      }
+      const uint32_t place = std::max(groups[gather.group].place, first_possible(gather));
+      places.push_back(places.empty() ? place : std::max(place, places.back()));
+      places.back() = std::min(places.back(), gather.task);
+    }
+    return places;
+  }
+
+  std::vector<uint32_t> by_units() const {
     std::vector<uint32_t> places;
     for (size_t i = 0; i < gathers_.list().size(); ++i) {
       const uint32_t wanted = wanted_place(i);
@@ -237,8 +71,32 @@ class Places {
   }
 
  private:
+  BudgetedUnit unit_of(size_t group) const {
+    const size_t first = gathers_.group(group).begin;
+    const ParameterGather& gather = gathers_.list()[first];
+    const bool fills = gather.is_step_buffer && options_.fills_budget;
+    const uint32_t wanted = fills ? 0 : wanted_place(first);
+    return {.task = gather.task,
+            .earliest = std::min(std::max(wanted, first_possible(gather)), gather.task),
+            .end = gathers_.group(group).last_use + 1,
+            .bytes = gathers_.group(group).bytes,
+            .same = {}};
+  }
+
+  /// The last group before it, if its gathers are the same as those of this group.
+  std::optional<size_t> same_group(size_t group, const std::map<BufferId, size_t>& last) const {
+    const auto found = last.find(gathers_.of_group(group).front().from.buffer);
+    const bool is_same =
+        found != last.end() &&
+        std::ranges::equal(gathers_.of_group(found->second), gathers_.of_group(group),
+                           [&](const ParameterGather& before, const ParameterGather& gather) {
+                             return gathers_.repeats(before, gather);
+                           });
+    return is_same ? std::optional(found->second) : std::nullopt;
+  }
+
   uint32_t wanted_place(size_t index) const {
-    const Gather& gather = gathers_.list()[index];
+    const ParameterGather& gather = gathers_.list()[index];
     const auto distance = static_cast<size_t>(options_.units);
     if (gather.is_of_step && options_.aligns) {
       return 0;
@@ -256,17 +114,17 @@ class Places {
   }
 
   /// After the tasks that write the shard, and after those that access the destination.
-  uint32_t first_possible(const Gather& gather) const {
-    const Accesses& accesses = gathers_.accesses();
+  uint32_t first_possible(const ParameterGather& gather) const {
+    const BufferAccesses& accesses = gathers_.accesses();
     uint32_t place = 0;
     for (const uint32_t before : {accesses.previous_write(gather.from.buffer, gather.task),
                                   accesses.previous(gather.to, gather.task)}) {
-      place = before == kNone ? place : std::max(place, before + 1);
+      place = before == BufferAccesses::kNone ? place : std::max(place, before + 1);
     }
     return place;
   }
 
-  const Gathers& gathers_;
+  const ParameterGathers& gathers_;
   const PrefetchParametersOptions& options_;
 };
 
@@ -276,17 +134,17 @@ struct Arrangement {
   int64_t num_moved = 0;
 };
 
-Arrangement arrange(const Program& program, const Gathers& gathers,
+Arrangement arrange(const Program& program, const ParameterGathers& gathers,
                     std::span<const uint32_t> places) {
   Arrangement result;
   std::vector<bool> is_gather(program.tasks.size());
-  for (const Gather& gather : gathers.list()) {
+  for (const ParameterGather& gather : gathers.list()) {
     is_gather[gather.task] = true;
   }
   size_t next = 0;
   for (uint32_t task = 0; task < program.tasks.size(); ++task) {
     for (; next < places.size() && places[next] == task; ++next) {
-      const Gather& gather = gathers.list()[next];
+      const ParameterGather& gather = gathers.list()[next];
       const Task& it = program.tasks[gather.task];
       if (gather.is_step_buffer) {
         result.hand_overs.push_back({gather.to, static_cast<uint32_t>(result.order.size()),
@@ -305,11 +163,74 @@ Arrangement arrange(const Program& program, const Gathers& gathers,
   return result;
 }
 
+/// What the pass did, for its summary.
+struct Counts {
+  int64_t num_gathers = 0;  ///< that are left
+  int64_t num_moved = 0;
+  int64_t num_dropped = 0;  ///< that were repeated in a row
+  int64_t num_held = 0;     ///< whose data stays from an earlier use
+  int64_t num_again = 0;    ///< of tables that do not stay
+  int64_t planned_bytes = 0;
+};
+
+/// Places by bytes. Adds gathers of tables that do not stay to the program, and takes those out
+/// that are not needed.
+std::vector<uint32_t> place_by_bytes(Program& program, const PrefetchParametersOptions& options,
+                                     Counts& counts) {
+  std::tie(program, counts.num_again) =
+      gather_tables_again(std::move(program), *options.budget_bytes);
+  std::vector<std::pair<ParameterGather, BufferId>> held;
+  std::vector<uint32_t> places;
+  {
+    const ParameterGathers gathers(program);
+    const Places by_bytes(gathers, options);
+    const BudgetedPlaces found = by_bytes.within_budget();
+    counts.planned_bytes = found.planned_bytes;
+    for (size_t group = 0; group < found.places.size(); ++group) {
+      if (const std::optional<size_t> owner = found.places[group].held) {
+        for (size_t i = 0; i < gathers.of_group(group).size(); ++i) {
+          held.emplace_back(gathers.of_group(group)[i], gathers.of_group(*owner)[i].to);
+        }
+      }
+    }
+    places = by_bytes.by_groups(found.places);
+  }
+  for (uint32_t& place : places) {  // behind those that are taken out
+    place -= static_cast<uint32_t>(
+        std::ranges::lower_bound(held, place, {}, [](const auto& out) { return out.first.task; }) -
+        held.begin());
+  }
+  counts.num_held = std::ssize(held);
+  if (!held.empty()) {
+    program = without_gathers(program, held);
+  }
+  check(ParameterGathers(program).list().size() == places.size(),
+        "gathers that are not held are gone");
+  return places;
+}
+
+std::string describe(const Counts& counts, const PrefetchParametersOptions& options) {
+  std::string text = fmt::format("started {} of {} parameter all-gathers early", counts.num_moved,
+                                 counts.num_gathers + counts.num_dropped + counts.num_held);
+  if (options.budget_bytes) {
+    text += fmt::format(", in {} of {}", format_bytes(counts.planned_bytes),
+                        format_bytes(*options.budget_bytes));
+  }
+  if (const int64_t removed = counts.num_dropped + counts.num_held; removed > 0) {
+    text += fmt::format(", removed {} whose parameters were still in memory", removed);
+  }
+  if (counts.num_again > 0) {
+    text += fmt::format(", gathered {} tables again instead of holding them", counts.num_again);
+  }
+  return text;
+}
+
 void no_gather(OverlapConfig& overlap) {
   overlap.overlap_param_gather = false;
   overlap.overlap_param_gather_with_optimizer_step = false;
   overlap.align_param_gather = false;
   overlap.param_gather_prefetch_units = 1;
+  overlap.param_gather_fills_budget = true;
   overlap.param_gather_whole_units = 0;
 }
 
@@ -321,12 +242,26 @@ OverlapChange gather(bool with_optimizer_step, bool aligned) {
   };
 }
 
-OverlapChange gather_ahead(int64_t units) {
+OverlapChange gather_ahead(int64_t units, bool fills_budget) {
   return [=](OverlapConfig& overlap) {
     if (overlap.overlap_param_gather) {
       overlap.param_gather_prefetch_units = units;
+      overlap.param_gather_fills_budget = fills_budget;
     }
   };
+}
+
+/// How far ahead: with a budget, also as far as it permits.
+OverlapAxis prefetch_axis(const RunConfig& config) {
+  const bool has_budget = !config.memory.gather_budget.empty();
+  OverlapAxis axis{"prefetch", {}, AxisPlace::kGathers};
+  for (const int64_t units : {1, 0, 2, 4}) {
+    axis.choices.push_back(gather_ahead(units, /*fills_budget=*/!has_budget));
+  }
+  if (has_budget) {
+    axis.choices.push_back(gather_ahead(1, /*fills_budget=*/true));
+  }
+  return axis;
 }
 
 std::vector<OverlapAxis> gather_axes(const RunConfig& config, const AxisLimits&) {
@@ -341,11 +276,7 @@ std::vector<OverlapAxis> gather_axes(const RunConfig& config, const AxisLimits&)
       gathers.choices.push_back(gather(with_step, aligned));
     }
   }
-  std::vector<OverlapAxis> axes = {
-      std::move(gathers),
-      {"prefetch",
-       {gather_ahead(1), gather_ahead(0), gather_ahead(2), gather_ahead(4)},
-       AxisPlace::kGathers}};
+  std::vector<OverlapAxis> axes = {std::move(gathers), prefetch_axis(config)};
   if (may_keep_units_whole(config)) {
     axes.push_back(whole_units_axis());
   }
@@ -355,26 +286,28 @@ std::vector<OverlapAxis> gather_axes(const RunConfig& config, const AxisLimits&)
 }  // namespace
 
 PassResult prefetch_parameters(Program program, const PrefetchParametersOptions& options) {
-  const auto repeated = Gathers(program).repeated();
+  const auto repeated = ParameterGathers(program).repeated();
   if (!repeated.empty()) {
-    program = without_repeated(program, repeated);
+    program = without_gathers(program, repeated);
   }
-  const Gathers gathers(program);
-  const std::vector<uint32_t> places = Places(gathers, options).find();
+  Counts counts{.num_dropped = static_cast<int64_t>(repeated.size())};
+  std::vector<uint32_t> places;
+  if (options.budget_bytes) {
+    places = place_by_bytes(program, options, counts);
+  } else {
+    places = Places(ParameterGathers(program), options).by_units();
+  }
+  const ParameterGathers gathers(program);
   const Arrangement arrangement = arrange(program, gathers, places);
-  const auto num_dropped = static_cast<int64_t>(repeated.size());
+  counts.num_moved = arrangement.num_moved;
+  counts.num_gathers = std::ssize(gathers.list());
   const auto num_handed_over = static_cast<int64_t>(arrangement.hand_overs.size());
-  const int64_t num_changes = std::max(arrangement.num_moved, num_handed_over) + num_dropped;
-  std::string summary =
-      fmt::format("started {} of {} parameter all-gathers early", arrangement.num_moved,
-                  static_cast<int64_t>(gathers.list().size()) + num_dropped);
-  if (num_dropped > 0) {
-    summary += fmt::format(", removed {} whose parameters were still in memory", num_dropped);
-  }
+  const int64_t num_changes = std::max(arrangement.num_moved, num_handed_over) +
+                              counts.num_dropped + counts.num_held + counts.num_again;
   if (num_changes > 0) {
     program = rearrange(program, arrangement.order, arrangement.hand_overs);
   }
-  return {std::move(program), {num_changes > 0, num_changes, std::move(summary)}};
+  return {std::move(program), {num_changes > 0, num_changes, describe(counts, options)}};
 }
 
 bool may_keep_units_whole(const RunConfig& config) {
@@ -395,22 +328,25 @@ OverlapAxis whole_units_axis() {
 // Gathers that stay at their use still move to a stream of their own, which gradients also need:
 // both are calls of one communicator. So no key turns the pass off.
 Pass prefetch_parameters_pass(const PipelineOptions& options) {
-  return {.name = "prefetch_parameters",
-          .summary =
-              "Gathers sharded weights one or more units before they are used, so that the gather "
-              "runs beside the compute of earlier units.",
-          .run = run_of(prefetch_parameters, options),
-          .only_overlaps = true,
-          .keys = {"overlap.overlap_param_gather",
-                   "overlap.overlap_param_gather_with_optimizer_step", "overlap.align_param_gather",
-                   "overlap.param_gather_prefetch_units", "overlap.param_gather_whole_units"},
-          .read_keys =
-              [](const OverlapConfig& overlap, PipelineOptions& its) {
-                its.of<PrefetchParametersOptions>() = {
-                    .units = overlap.overlap_param_gather ? overlap.param_gather_prefetch_units : 0,
-                    .aligns = overlap.align_param_gather};
-              },
-          .axes = gather_axes};
+  return {
+      .name = "prefetch_parameters",
+      .summary =
+          "Gathers sharded weights one or more units before they are used, so that the gather "
+          "runs beside the compute of earlier units.",
+      .run = run_of(prefetch_parameters, options),
+      .only_overlaps = true,
+      .keys = {"overlap.overlap_param_gather", "overlap.overlap_param_gather_with_optimizer_step",
+               "overlap.align_param_gather", "overlap.param_gather_prefetch_units",
+               "overlap.param_gather_fills_budget", "overlap.param_gather_whole_units",
+               "memory.gather_budget"},
+      .read_keys =
+          [](const OverlapConfig& overlap, PipelineOptions& its) {
+            its.of<PrefetchParametersOptions>() = {
+                .units = overlap.overlap_param_gather ? overlap.param_gather_prefetch_units : 0,
+                .aligns = overlap.align_param_gather,
+                .fills_budget = overlap.overlap_param_gather && overlap.param_gather_fills_budget};
+          },
+      .axes = gather_axes};
 }
 
 }  // namespace braid

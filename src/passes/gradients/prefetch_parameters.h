@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "passes/pass.h"
 
@@ -14,6 +15,12 @@ struct PrefetchParametersOptions {
   /// once per step, ignore `units`: they start at the beginning of the step, or as soon as copies
   /// are made, one after the other, in the same way on all pipeline ranks.
   bool aligns = true;
+  /// Bytes of the step buffers that hold gathered weights at one time, at most. Not set: `units`
+  /// alone decides.
+  std::optional<int64_t> budget_bytes = {};
+  /// With a budget: gathers start as early as it permits, whatever `units` is. If false, they start
+  /// no earlier than `units` says, and no earlier than the budget permits.
+  bool fills_budget = true;
 };
 
 /// Starts gathers of weights early, so that they run under the compute of earlier units. Sharded

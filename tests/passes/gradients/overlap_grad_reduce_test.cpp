@@ -15,6 +15,8 @@
 namespace braid {
 namespace {
 
+using ::testing::HasSubstr;
+
 const char* const kHeader =
     "program step rank=0 ranks=2 events=0\n"
     "stream s kind=compute priority=0\n"
@@ -182,6 +184,27 @@ TEST(OverlapGradReduce, NoMoreThanTwoWholeGradientsExist) {
     const std::array programs = {&program};
     EXPECT_LE(plan_memory(programs).step_bytes, 2 * 512 + 256) << num_units << " units";
   }
+}
+
+// 512 bytes each: with room for three, c is kept until the fourth begins; with room for one, each
+// is returned before the next begins.
+TEST(OverlapGradReduce, KeepsWholeGradientsAsLongAsTheBudgetPermits) {
+  const std::string head = sharded_tables(4);
+  std::string tasks = head;
+  for (const char unit : {'d', 'c', 'b', 'a'}) {
+    tasks += make(unit) + reduce(unit);
+  }
+  const PassResult three = overlap_grad_reduce(parse_program(tasks), {.budget_bytes = 4 * 512 - 1});
+  EXPECT_EQ(print_program(three.program).substr(head.size()),
+            make('d') + reduce('d') + make('c') + reduce('c') + make('b') + reduce('b') +
+                give_back('d') + make('a') + reduce('a') + give_back('c') + give_back('b') +
+                give_back('a'));
+  EXPECT_THAT(three.report.summary, HasSubstr("kept 4 full gradients as long as 2.00 KiB permit"));
+  const PassResult one = overlap_grad_reduce(parse_program(tasks), {.budget_bytes = 512});
+  EXPECT_EQ(print_program(one.program).substr(head.size()),
+            make('d') + reduce('d') + give_back('d') + make('c') + reduce('c') + give_back('c') +
+                make('b') + reduce('b') + give_back('b') + make('a') + reduce('a') +
+                give_back('a'));
 }
 
 // At the end of a step nobody needs the memory: compute does not wait for it.

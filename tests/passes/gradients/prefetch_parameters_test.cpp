@@ -17,6 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 /// Shards a, b, ... and ga, gb, ... where they are gathered.
 std::string tables(int num_units, const std::string& gathered = "gathered step") {
@@ -184,6 +185,73 @@ TEST(PrefetchParameters, LeavesWhatIsGatheredForTheNextStepAndWhatIsInUse) {
     EXPECT_EQ(tasks_of(result, head), tasks);
     EXPECT_FALSE(result.report.changed);
   }
+}
+
+// 512 bytes each: a budget for three of them is as two units ahead, and c is held for its second
+// use, as the last unit of a forward is.
+TEST(PrefetchParameters, StartsGathersAsEarlyAsTheBudgetPermits) {
+  const std::string head = tables(4);
+  const std::string text = head + gather('a') + use('a') + gather('b') + use('b') + gather('c') +
+                           use('c') + gather('d') + use('d');
+  const PassResult three = prefetched(text, {.budget_bytes = 3 * 512 + 511});
+  EXPECT_EQ(tasks_of(three, head), tasks_of(prefetched(text, {.units = 2}), head));
+  EXPECT_EQ(three.report.summary,
+            "started 3 of 4 parameter all-gathers early, in 1.50 KiB of 2.00 KiB");
+  EXPECT_EQ(tasks_of(prefetched(text, {.budget_bytes = 512}), head),
+            tasks_of(prefetched(text, {.units = 0}), head));
+  EXPECT_EQ(tasks_of(prefetched(text, {.budget_bytes = 3 * 512, .fills_budget = false}), head),
+            tasks_of(prefetched(text, {.units = 1}), head));
+}
+
+/// A step with a forward and a backward: the buffer of a second gather has the unit's name twice.
+std::string second_gather(char unit) {
+  return fmt::format("all_gather({0} -> g{0}{0}) {{group=0}} s comm mb=0 site={0}\n", unit);
+}
+std::string second_use(char unit) {
+  return fmt::format("x(g{0}{0} -> rw out) s dgrad mb=0\n", unit);
+}
+
+TEST(PrefetchParameters, KeepsWeightsThatTheBudgetHoldsUntilTheirNextUse) {
+  std::string head = tables(3);
+  for (const char* const unit : {"aa", "bb"}) {
+    head += fmt::format("buffer g{} f32 [128] gathered step device\n", unit);
+  }
+  const std::string text = head + gather('a') + use('a') + gather('b') + use('b') + gather('c') +
+                           use('c') + second_gather('b') + second_use('b') + second_gather('a') +
+                           second_use('a');
+  const PassResult two = prefetched(text, {.budget_bytes = 2 * 512});
+  EXPECT_EQ(tasks_of(two, head), take('a') + gather('a') + take('b') + gather('b') + use('a') +
+                                     take('c') + gather('c') + use('b') + use('c') +
+                                     "undefine(-> gaa) s dgrad mb=0 site=a\n" + second_gather('a') +
+                                     use('b', "dgrad") + second_use('a'));
+  const PassResult all = prefetched(text, {.budget_bytes = 3 * 512});
+  EXPECT_EQ(tasks_of(all, head), take('a') + gather('a') + take('b') + gather('b') + take('c') +
+                                     gather('c') + use('a') + use('b') + use('c') +
+                                     use('b', "dgrad") + use('a', "dgrad"));
+  EXPECT_THAT(all.report.summary, HasSubstr("removed 2 whose parameters were still in memory"));
+}
+
+/// A tied table, used at both ends of a forward with four units in between.
+std::string tied_step() {
+  std::string text = tables(5) + gather('a') + use('a');
+  for (const char unit : {'b', 'c', 'd', 'e'}) {
+    text += gather(unit) + use(unit);
+  }
+  return text + use('a');
+}
+
+// Beside the table, each unit in between still starts while the one before it is used.
+TEST(PrefetchParameters, HoldsATableThatLeavesRoomForTwoUnits) {
+  const PassResult result = prefetched(tied_step(), {.budget_bytes = 3 * 512});
+  EXPECT_THAT(print_program(result.program), Not(HasSubstr("again")));
+  EXPECT_EQ(step_bytes(tied_step(), {.budget_bytes = 3 * 512}), 3 * 512);
+}
+
+TEST(PrefetchParameters, GathersATableAgainThatWouldPushTheNextUnitOut) {
+  const PassResult result = prefetched(tied_step(), {.budget_bytes = 3 * 512 - 1});
+  EXPECT_THAT(print_program(result.program), HasSubstr("all_gather(a -> ga.again1)"));
+  EXPECT_THAT(result.report.summary, HasSubstr("gathered 1 tables again instead of holding them"));
+  EXPECT_EQ(step_bytes(tied_step(), {.budget_bytes = 3 * 512 - 1}), 2 * 512);
 }
 
 }  // namespace
