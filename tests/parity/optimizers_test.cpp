@@ -52,8 +52,7 @@ TEST_P(LionGrid, EqualsOneRank) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, LionGrid,
-                         testing::Values(Layout{kLlamaModel, "ranks=2 shard=optimizer"},
-                                         Layout{kQwenModel, "ranks=4 tensor=2 shard=parameters"}));
+                         testing::Values(Layout{kLlamaModel, "ranks=2 shard=optimizer"}));
 
 class MuonGrid : public testing::TestWithParam<Layout> {};
 
@@ -67,16 +66,16 @@ TEST_P(MuonGrid, EqualsOneRank) {
   EXPECT_LT(weight_difference(layout), 2e-3);
 }
 
+// One layer and two steps of Newton-Schulz: each matrix is thirty tasks.
 INSTANTIATE_TEST_SUITE_P(
     Layouts, MuonGrid,
-    testing::Values(Layout{kLlamaModel, "ranks=2"}, Layout{kLlamaModel, "ranks=4 shard=optimizer"},
-                    Layout{kGpt2Model, "ranks=8 tensor=2 shard=gradients shard_replicas=2"},
-                    Layout{kLlamaModel,
+    testing::Values(Layout{kLlamaModel,
                            "ranks=4 tensor=2 sequence_parallel=true shard=parameters "
+                           "model.layers=1 optimizer.muon_steps=2 "
                            "optimizer.muon_scale=original"},
-                    Layout{kExpertsModel, "ranks=4 expert=2 shard=optimizer"},
-                    Layout{kExpertsModel, "ranks=4 expert=2 expert_tensor=2"},
-                    Layout{kHybridModel, "ranks=4 tensor=2 pipeline=2"}));
+                    Layout{kGpt2Model,
+                           "ranks=4 shard=gradients shard_replicas=2 model.layers=1 "
+                           "optimizer.muon_steps=2"}));
 
 // Groups change only what they name, wherever it lies.
 TEST(GroupsGrid, EqualOneRank) {
