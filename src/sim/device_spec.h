@@ -62,8 +62,8 @@ struct NodeSpec {
 /// How far steps may be from what a device's costs say, and how devices of a kind differ
 /// (docs/hardware.md has the source of each number). Relative errors, as fractions.
 struct RangeSpec {
-  double kernels = 0;         ///< time of compute; 0: kernels were measured on the device
-  double node_links = 0.1;    ///< time of communication inside a node
+  double kernels = 0;          ///< time of compute; 0: kernels were measured on the device
+  double node_links = 0.1;     ///< time of communication inside a node
   double network_links = 0.2;  ///< and between nodes
   /// Growth of that time for each doubling of the nodes, by congestion between switches.
   double congestion = 0.02;
