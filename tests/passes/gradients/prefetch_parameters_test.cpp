@@ -3,12 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
+#include <vector>
 
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "memory/memory_plan.h"
+#include "passes/overlap_axis.h"
+#include "passes/pipeline_options.h"
 #include "passes/streams/assign_streams.h"
 #include "passes/streams/insert_events.h"
 
@@ -252,6 +256,35 @@ TEST(PrefetchParameters, GathersATableAgainThatWouldPushTheNextUnitOut) {
   EXPECT_THAT(print_program(result.program), HasSubstr("all_gather(a -> ga.again1)"));
   EXPECT_THAT(result.report.summary, HasSubstr("gathered 1 tables again instead of holding them"));
   EXPECT_EQ(step_bytes(tied_step(), {.budget_bytes = 3 * 512 - 1}), 2 * 512);
+}
+
+/// The section after each choice of the axis "prefetch", with gathers on.
+std::vector<OverlapConfig> prefetch_choices(const std::string& budget) {
+  RunConfig config;
+  config.parallel.data = 2;
+  config.parallel.shard = "parameters";
+  config.memory.gather_budget = budget;
+  config.overlap.overlap_param_gather = true;
+  std::vector<OverlapConfig> sections;
+  for (const OverlapAxis& axis : prefetch_parameters_pass({}).axes(config, {})) {
+    for (const OverlapChange& choice : axis.choices) {
+      if (axis.name == "prefetch") {
+        sections.push_back(config.overlap);
+        choice(sections.back());
+      }
+    }
+  }
+  return sections;
+}
+
+TEST(PrefetchParameters, ASearchTriesUnitsWithinTheBudgetAndAllOfIt) {
+  const auto fills = [](const OverlapConfig& overlap) { return overlap.param_gather_fills_budget; };
+  const std::vector<OverlapConfig> by_units = prefetch_choices("");
+  EXPECT_EQ(by_units.size(), 4u);
+  EXPECT_TRUE(std::ranges::all_of(by_units, fills));  // the default: the key is not read
+  const std::vector<OverlapConfig> by_bytes = prefetch_choices("2GiB");
+  EXPECT_EQ(by_bytes.size(), 5u);
+  EXPECT_EQ(std::ranges::count_if(by_bytes, fills), 1);
 }
 
 }  // namespace
