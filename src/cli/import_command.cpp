@@ -53,12 +53,11 @@ void import_model(const ImportArguments& arguments, const Console& console) {
   if (!summary.ignored.empty()) {
     console.print(fmt::format("ignored in config.json: {}\n", join(summary.ignored, ", ")));
   }
-  console.print(
-      fmt::format("to train from it, set checkpoint.resume = \"{}\" in a run file without [model], "
-                  "or with this "
-                  "section:\n{}{}{}",
-                  arguments.folder, model_section(summary.keys), train_section(summary.model),
-                  data_section(summary)));
+  console.print(fmt::format(
+      "to train from it, set checkpoint.resume = \"{}\" in a run file that has no model, "
+      "or with this section:\n{}{}{}",
+      arguments.folder, model_section(summary.keys), train_section(summary.model),
+      data_section(summary)));
 }
 
 }  // namespace

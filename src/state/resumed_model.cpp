@@ -7,6 +7,7 @@
 #include "checkpoint/checkpoint_path.h"
 #include "checkpoint/state_file.h"
 #include "config/load.h"
+#include "model/families.h"
 
 namespace braid {
 
@@ -24,6 +25,10 @@ RunConfig with_resumed_model(RunConfig config) {
   const StoredState stored = parse_state(read_text_file(path, kMaxStateBytes), path);
   const RunConfig saved = parse_config(stored.state.config, path);
   config.model = saved.model;
+  const std::string family = saved.model.family.value_or(std::string(kModelFamilies[0].name));
+  if (saved.model.preset.empty() && find_family(family).style.positions != PositionKind::kLearned) {
+    config.model.max_positions.reset();  // an import keeps it for `export`
+  }
   if (config.data.tokenizer == DataConfig{}.tokenizer) {
     config.data.tokenizer = saved.data.tokenizer;
   }

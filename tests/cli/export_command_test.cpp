@@ -27,7 +27,7 @@ TEST_F(ExportCommand, WritesAFolderThatImportReads) {
       imported,
       AllOf(
           HasSubstr("wrote c/step_00000000\n"),
-          HasSubstr("checkpoint.resume = \"c\" in a run file without [model], or with this section:"
+          HasSubstr("checkpoint.resume = \"c\" in a run file that has no model, or with this section:"
                     "\n[model]\nfamily = \"llama\"\nlayers = 2\n"),
           Not(HasSubstr("ignored"))));
   const auto sample = [&](const std::string& path) {
