@@ -20,8 +20,8 @@ struct CacheArgs {
   Wide<T>* states;  // [sequences, heads, head_size, state]
   T* v;             // [rows, inner]
 
-  explicit CacheArgs(const KernelArgs& args)
-      : inputs(args),
+  CacheArgs(const KernelArgs& args, const Mamba2Attributes& a)
+      : inputs(args, a),
         begins(args.data<const int32_t>(7)),
         counts(args.data<const int32_t>(8)),
         window(args.data<T>(9)),
@@ -153,7 +153,7 @@ void finish_row(const Sizes& sizes, const CacheArgs<T>& args, const CacheScratch
 
 template <class T>
 void run(const Sizes& sizes, const KernelArgs& kernel) {
-  const CacheArgs<T> args(kernel);
+  const CacheArgs<T> args(kernel, sizes.a);
   const CacheScratch<T> scratch(sizes, kernel.scratch.data());
   const auto for_each = [&](int64_t count, int64_t grain, const auto& item) {
     run_pieces(kernel.workers, count, grain, [&](int, int64_t at, int64_t end) {
