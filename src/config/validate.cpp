@@ -9,6 +9,7 @@
 #include "base/nearest_divisor.h"
 #include "base/text.h"
 #include "config/blend.h"
+#include "config/choices.h"
 #include "config/validate_overlap.h"
 #include "config/value.h"
 #include "model/blocks/registry.h"

@@ -27,7 +27,7 @@ class BlendedDatasetTest : public ::testing::Test {
   }
 
   BlendedDataset blend() const {
-    std::vector<const GptDataset*> corpora;
+    std::vector<const SampleSource*> corpora;
     for (const auto& corpus : corpora_) {
       corpora.push_back(corpus.get());
     }
