@@ -8,9 +8,9 @@
 
 namespace braid {
 
-/// A promise that value heads of qkv, and the heads of d_out, are zero from element `value_size` on,
-/// as in latent attention (mla_qkv.h), whose value heads are padded to the size of the others. It
-/// changes no result: `out` is zero there, and d_qkv's value heads are, too. 0: no promise.
+/// A promise that value heads of qkv, and the heads of d_out, are zero from element `value_size`
+/// on, as in latent attention (mla_qkv.h), whose value heads are padded to the size of the others.
+/// It changes no result: `out` is zero there, and d_qkv's value heads are, too. 0: no promise.
 struct ValuePadding {
   int64_t value_size = 0;
   friend bool operator==(const ValuePadding&, const ValuePadding&) = default;

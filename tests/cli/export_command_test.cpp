@@ -25,11 +25,11 @@ TEST_F(ExportCommand, WritesAFolderThatImportReads) {
   const std::string imported = output_of({"import", "hf", "c"});
   EXPECT_THAT(
       imported,
-      AllOf(
-          HasSubstr("wrote c/step_00000000\n"),
-          HasSubstr("checkpoint.resume = \"c\" in a run file that has no model, or with this section:"
-                    "\n[model]\nfamily = \"llama\"\nlayers = 2\n"),
-          Not(HasSubstr("ignored"))));
+      AllOf(HasSubstr("wrote c/step_00000000\n"),
+            HasSubstr(
+                "checkpoint.resume = \"c\" in a run file that has no model, or with this section:"
+                "\n[model]\nfamily = \"llama\"\nlayers = 2\n"),
+            Not(HasSubstr("ignored"))));
   const auto sample = [&](const std::string& path) {
     return output_of({"generate", path, "--tokenizer", "bytes", "--prompt", "the cat", "--tokens",
                       "12", "--temperature", "0"});
