@@ -66,7 +66,7 @@ enum class RouterScores : uint8_t { kSoftmax, kSigmoid };
 enum class RateSchedule : uint8_t { kCosine, kLinear, kPolynomial, kInverseSqrt, kWsd, kConstant };
 
 /// data.packing.
-enum class Packing : uint8_t { kConcatenate, kBestFit };
+enum class DocumentPacking : uint8_t { kConcatenate, kBestFit };
 
 /// optimizer.decay_shape.
 enum class DecayShape : uint8_t { kLinear, kCosine, kOneMinusSqrt };
@@ -194,8 +194,8 @@ inline constexpr auto kChoices<RateSchedule> =
                               {"constant", RateSchedule::kConstant}}};
 
 template <>
-inline constexpr auto kChoices<Packing> =
-    Choices<Packing, 2>{{{"concatenate", Packing::kConcatenate}, {"best_fit", Packing::kBestFit}}};
+inline constexpr auto kChoices<DocumentPacking> = Choices<DocumentPacking, 2>{
+    {{"concatenate", DocumentPacking::kConcatenate}, {"best_fit", DocumentPacking::kBestFit}}};
 
 template <>
 inline constexpr auto kChoices<DecayShape> =

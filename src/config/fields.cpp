@@ -260,7 +260,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(data, split), kAny, "Shares of training, validation and test data, in the order of the file; of a blend, in the order of each file."},
     Field{BRAID_KEY(data, append_eod), kAny, "Whether an end-of-document token follows each document when a text file is tokenized.", {}, OnResume::kByContent},
     Field{BRAID_KEY(data, seed), kNotNegative, "Seed of the sample order; 0 = train.seed."},
-    Field{BRAID_KEY(data, packing), one_of(kChoiceNames<Packing>), "How documents fill sequences: concatenate = one after the other, cut wherever a sequence ends, as in Megatron-LM. best_fit = whole documents that together fill a sequence best; only those longer than a sequence are cut, and the last token of a document has no label. See docs/data.md."},
+    Field{BRAID_KEY(data, packing), one_of(kChoiceNames<DocumentPacking>), "How documents fill sequences: concatenate = one after the other, cut wherever a sequence ends, as in Megatron-LM. best_fit = whole documents that together fill a sequence best; only those longer than a sequence are cut, and the last token of a document has no label. See docs/data.md."},
     Field{BRAID_KEY(data, document_mask), kAny, "Whether documents that share a sequence are separate: attention sees no token of another document, and positions start again at each (Megatron-LM: --reset-attention-mask --reset-position-ids). The tokenizer's end-of-document token ends one. See docs/data.md."},
     Field{BRAID_KEY(data, document_length), kSizeOrZero, "With document_mask: mean tokens of a document, for predicted times only; 0 = attention is priced as over whole sequences.", {}, OnResume::kAllowed},
 

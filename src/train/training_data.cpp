@@ -159,7 +159,7 @@ void open_mask(TrainingCorpus& corpus, const TrainingDataOptions& options) {
 std::unique_ptr<CorpusSamples> samples_of(const TrainingCorpus& corpus, SequenceRange range,
                                           const RunConfig& config, const Tokenizer& tokenizer,
                                           const GptDatasetOptions& options) {
-  if (choice<Packing>(config.data.packing) == Packing::kConcatenate) {
+  if (choice<DocumentPacking>(config.data.packing) == DocumentPacking::kConcatenate) {
     return std::make_unique<GptDataset>(*corpus.tokens, range, options);
   }
   return std::make_unique<PackedDataset>(*corpus.tokens, range, options,
