@@ -442,10 +442,6 @@ void check_fp8(const TrainConfig& train) {
 void check_folders(const RunConfig& config) {
   require(!config.logging.run_folder.empty(),
           "logging.run_folder = \"\": must name a folder, such as \"runs/first\"");
-  // Other keys have such a value.
-  require(config.logging.run_folder != "none",
-          "logging.run_folder = \"none\": a run needs a folder, also without checkpoints; set "
-          "logging.run_folder = \"./none\" for one of that name");
   require(!config.checkpoint.resume.empty(),
           "checkpoint.resume = \"\": must be \"auto\", \"none\" or the path of a checkpoint");
 }

@@ -13,6 +13,7 @@ void check_cached_mamba2(const OpSpec& spec) {
   const auto a = attributes_of<Mamba2Attributes>(spec);
   OperandChecker operands(spec);
   const OperandSpec& rows = check_mamba2_inputs(operands, a);
+  operands.require(a.weights.count == 1, "weight_parts must be 1");
   const OperandSpec& begins = operands.next("begins", Access::kRead, 1);
   operands.require(begins.dtype == DType::kI32 && begins.shape[0] == rows.shape[0] / a.sequence,
                    "begins must be i32, one for each sequence");

@@ -14,6 +14,11 @@ namespace fs = std::filesystem;
 
 RunConfig prepare_run(RunConfig config, const ProcessGroup& processes) {
   validate(config);
+  if (config.logging.run_folder == "none") {  // a value that other keys have
+    throw_config_error(
+        "logging.run_folder = \"none\": a run needs a folder, also without checkpoints; set "
+        "logging.run_folder = \"./none\" for one of that name");
+  }
   config = resolved(std::move(config));
   if (!processes.leads()) {
     return config;

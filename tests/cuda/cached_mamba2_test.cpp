@@ -8,7 +8,7 @@ using CachedMamba2CudaTest = CudaKernelTest;
 
 std::vector<CachedMamba2Case> all_cases() {
   std::vector<CachedMamba2Case> cases;
-  for (const Mamba2Case& whole : awkward_mamba2_cases()) {
+  for (const Mamba2Case& whole : whole_mamba2_cases()) {
     cases.push_back({whole, 1});
     cases.push_back({whole, whole.a.sequence});
   }

@@ -1,6 +1,8 @@
 #include "ops/muon.h"
 
+#include <functional>
 #include <limits>
+#include <string>
 
 #include "ops/optimizer.h"
 #include "support/cuda_kernel_checks.h"
@@ -52,12 +54,27 @@ Tolerance near(DType dtype) {
   return {.absolute = 3e-7, .relative = dtype == DType::kBF16 ? 0x1p-7 : 1e-6};
 }
 
+/// The same dtypes on the CPU: these ops have no form in f64.
+void expect_near_the_cpu(const KernelCase& start, CudaContext& context,
+                         const std::function<Tolerance(DType)>& tolerance,
+                         const std::string& name) {
+  KernelCase expected = start;
+  expected.run(2);
+  KernelCase actual = start;
+  run_on_cuda(actual, context);
+  for (size_t i = 0; i < start.spec().operands.size(); ++i) {
+    expect_close(actual.values(i), expected.values(i), tolerance(start.spec().operands[i].dtype),
+                 fmt::format("{} operand {}", name, i));
+  }
+}
+
 TEST_F(MuonCudaTest, MomentumEqualsTheCpu) {
   for (const DType dtype : kCudaDtypes) {
     for (const DType moments : {kF32, DType::kBF16}) {
       for (const int64_t count : {1, 257, 100003}) {
-        expect_equals_cpu(momentum_case(dtype, moments, count, 0.7), context(), near,
-                          fmt::format("{} {} [{}]", dtype_name(dtype), dtype_name(moments), count));
+        expect_near_the_cpu(
+            momentum_case(dtype, moments, count, 0.7), context(), near,
+            fmt::format("{} {} [{}]", dtype_name(dtype), dtype_name(moments), count));
       }
     }
   }
@@ -85,15 +102,15 @@ TEST_F(MuonCudaTest, TheRestEqualsTheCpu) {
   for (const DType dtype : kCudaDtypes) {
     KernelCase normalize({"normalize", {}, {read(DType::kF64, {1}), read_write(dtype, {10007})}});
     normalize.set(0, {7.3});
-    expect_equals_cpu(std::move(normalize), context(), near, "normalize");
-    expect_equals_cpu(
+    expect_near_the_cpu(std::move(normalize), context(), near, "normalize");
+    expect_near_the_cpu(
         KernelCase({"weighted_sum",
                     to_attributes(WeightedSumAttributes{.x_weight = -4.775, .y_weight = 2.0315}),
                     {read(dtype, {10007}), read_write(dtype, {10007})}}),
         context(),
         [&](DType it) { return Tolerance{.absolute = 2e-6, .relative = near(it).relative}; },
         "weighted_sum");
-    expect_equals_cpu(update_case(dtype, 0.7), context(), near, "muon_update");
+    expect_near_the_cpu(update_case(dtype, 0.7), context(), near, "muon_update");
   }
 }
 

@@ -39,7 +39,7 @@ void expect_whole_states(const Mamba2Case& whole_case, int64_t rows, DType dtype
 
 TEST(CachedMamba2, GivesTheResultsOfTheWholeSequence) {
   for (const DType dtype : kFloatDtypes) {
-    for (const Mamba2Case& c : awkward_mamba2_cases()) {
+    for (const Mamba2Case& c : whole_mamba2_cases()) {
       for (const int64_t rows : {1, 3, 64}) {
         expect_whole_states(c, std::min(rows, c.a.sequence), dtype);
       }
@@ -48,7 +48,7 @@ TEST(CachedMamba2, GivesTheResultsOfTheWholeSequence) {
 }
 
 TEST(CachedMamba2, LeavesASequenceWithoutRowsAsItIs) {
-  CachedMamba2Case c{awkward_mamba2_cases()[1], 2};
+  CachedMamba2Case c{whole_mamba2_cases()[1], 2};
   KernelCase cached = c.make(DType::kF32);
   const std::vector<double> window = cached.values(9);
   const std::vector<double> states = cached.values(10);

@@ -29,6 +29,13 @@ struct CachedAttentionCase {
   }
 };
 
+/// Those that hold the weights of their own heads only.
+inline std::vector<Mamba2Case> whole_mamba2_cases() {
+  std::vector<Mamba2Case> cases = awkward_mamba2_cases();
+  std::erase_if(cases, [](const Mamba2Case& c) { return c.a.weights.count > 1; });
+  return cases;
+}
+
 /// The sequences of a Mamba2Case, `rows` rows of each.
 struct CachedMamba2Case {
   Mamba2Case whole;

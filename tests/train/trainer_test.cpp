@@ -177,6 +177,12 @@ TEST_F(Trainer, LeavesNoCheckpointWhereNoneIsWanted) {
   EXPECT_TRUE(fs::exists(path("none/report.html")));
 }
 
+TEST_F(Trainer, RefusesARunWithoutAFolder) {
+  RunConfig c = config("run");
+  c.logging.run_folder = "none";
+  EXPECT_THAT(message_of<ConfigError>([&] { run(c); }), HasSubstr("a run needs a folder"));
+}
+
 TEST_F(Trainer, StopRequestSavesAndEnds) {
   int64_t asked = 0;
   TrainerOptions options;

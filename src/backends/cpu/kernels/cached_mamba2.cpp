@@ -92,9 +92,11 @@ void move_window(const Sizes& sizes, const CacheArgs<T>& args, int64_t sequence)
   const int64_t count = args.counts[sequence];
   for (int64_t i = 0; i < sizes.taps && count > 0; ++i) {
     const T* const from = convolved_input(sizes, args, sequence, count - sizes.taps + i);
-    if (from != nullptr) {
-      std::copy_n(from, sizes.a.convolved(),
-                  args.window + (sequence * sizes.taps + i) * sizes.a.convolved());
+    T* const to = args.window + (sequence * sizes.taps + i) * sizes.a.convolved();
+    if (from == nullptr) {
+      std::fill_n(to, sizes.a.convolved(), T(0));
+    } else {
+      std::copy_n(from, sizes.a.convolved(), to);
     }
   }
 }
