@@ -99,7 +99,8 @@ Matrix take(const ParameterLayout& layout, const std::vector<std::vector<float>>
 }
 
 // The first mean of gradients is what exp_avg holds then, times a factor, which a direction does
-// not depend on. Rounding in f32 changes singular values that start small by less than 1e-4.
+// not depend on. Rounding in f32 moves singular values that start near 0 by some 1e-6, and the five
+// steps multiply that by up to 3.4445^5 = 485.
 TEST(Muon, MovesEachMatrixByNewtonSchulzOfItsMean) {
   const RunConfig config = muon_config();
   const ModelSpec model = resolve_run(resolved(config), 50).model;
@@ -125,7 +126,7 @@ TEST(Muon, MovesEachMatrixByNewtonSchulzOfItsMean) {
           old.elems[i] * (1 - rate * config.optimizer.weight_decay) - step * direction.elems[i];
       worst = std::max(worst, std::abs(now.elems[i] - expected));
     }
-    EXPECT_LT(worst, 2e-4 * step) << place.weight << " " << place.first_row;
+    EXPECT_LT(worst, 2e-3 * step) << place.weight << " " << place.first_row;
   }
 }
 
