@@ -61,6 +61,19 @@ void place_runs(ParameterLayout& layout, ParameterUnit& unit, std::vector<size_t
   }
 }
 
+/// The zeros up to a whole shard are updated like parameters without decay.
+void add_padding(ParameterUnit& unit) {
+  const int64_t end = unit.runs.empty() ? 0 : unit.runs.back().end;
+  if (end == unit.balance_begin) {
+    return;
+  }
+  if (!unit.runs.empty() && !unit.runs.back().weight_decay && unit.runs.back().rate == 1.0) {
+    unit.runs.back().end = unit.balance_begin;
+  } else {
+    unit.runs.push_back({end, unit.balance_begin, false, 1.0});
+  }
+}
+
 /// Adds parameters to the current unit of their domain, or starts a new unit.
 class LayoutBuilder {
  public:
@@ -95,10 +108,7 @@ class LayoutBuilder {
       unit.num_elems =
           round_up(unit.num_elems, kParameterAlignmentElems * layout_.domain_of(index).num_shards);
       unit.balance_begin = balances ? unit.balance_begin : unit.num_elems;
-      if (const int64_t end = unit.runs.empty() ? 0 : unit.runs.back().end;
-          end < unit.balance_begin) {
-        unit.runs.push_back({end, unit.balance_begin, false, 1.0});  // zeros up to a whole shard
-      }
+      add_padding(unit);
       const ParameterUnit* const before = index > 0 ? &layout_.units[index - 1] : nullptr;
       unit.bucket = before == nullptr ? 0 : before->bucket + (begins_alike(*before, unit) ? 0 : 1);
     }
