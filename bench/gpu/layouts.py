@@ -52,7 +52,7 @@ def context(ranks, method, **more):
 
 
 # Kinds of model: of layouts_test.cpp too.
-FAMILIES = ("llama", "gpt2", "experts", "hybrid", "fp8_block", "fp8_tensor")
+FAMILIES = ("llama", "gpt2", "experts", "hybrid", "hybrid_experts", "fp8_block", "fp8_tensor")
 FP8_LAYOUTS = {"optimizer2": (2, ZERO["optimizer"]), "parameters2": (2, ZERO["parameters"]), "tensor2": (2, {"tensor": 2, **SEQUENCE}),
                "parameters4": (4, ZERO["parameters"]), "tensor4": (4, {"tensor": 4, **SEQUENCE}),
                "tensor2_optimizer2": (4, {"tensor": 2, **SEQUENCE, **ZERO["optimizer"]}),
@@ -83,6 +83,8 @@ LAYOUTS = {
     "experts2_dualpipev2": (4, *experts(2, **pipeline(2, "dualpipe-v", 2))),
     **{f"{family}_{name}": (*layout, family) for family in ("fp8_block", "fp8_tensor") for name, layout in FP8_LAYOUTS.items()},
     "hybrid_parameters2": (2, ZERO["parameters"], "hybrid"), "hybrid_tensor2": (2, {"tensor": 2, **SEQUENCE}, "hybrid"),
+    "hybrid_ring2": (2, context(2, "ring"), "hybrid"), "hybrid_a2a2": (2, context(2, "a2a", **ZERO["optimizer"]), "hybrid"),
+    "hybrid_experts2": (2, {"expert": 2}, "hybrid_experts"),
     "hybrid_parameters4": (4, ZERO["parameters"], "hybrid"), "hybrid_tensor4": (4, {"tensor": 4, **SEQUENCE}, "hybrid"),
     "hybrid_pipeline2_optimizer2": (4, {**pipeline(2, "1f1b"), **ZERO["optimizer"]}, "hybrid"),
     "parameters8": (8, ZERO["parameters"]), "tensor8": (8, {"tensor": 8, **SEQUENCE}, "gpt2"),
@@ -123,9 +125,12 @@ def model_of(device, family):
         return model | {"family": "gpt2", "kv_heads": 8, "max_positions": sequence}, {"sequence": sequence}
     if family == "experts":
         return model | {"experts": 8, "experts_per_token": 2, "expert_ffn": width // 2}, {"sequence": sequence}
-    if family == "hybrid":
+    if family.startswith("hybrid"):
         del model["layers"]
-        return model | {"family": "nemotron_h", "pattern": "M-M*-M*-", "mamba_num_heads": 16, "mamba_head_dim": width // 8,
+        if family == "hybrid_experts":
+            model |= {"experts": 8, "experts_per_token": 2, "expert_ffn": width // 2, "shared_ffn": width // 2}
+        pattern = "M-M*-M*-" if family == "hybrid" else "MEM*-ME-"
+        return model | {"family": "nemotron_h", "pattern": pattern, "mamba_num_heads": 16, "mamba_head_dim": width // 8,
                         "ssm_state_size": 32, "mamba_n_groups": 4, "mamba_chunk_size": sequence}, {"sequence": sequence}
     if family.startswith("fp8_"):  # tokens, inputs and features of a rank are multiples of 128
         return model | {"width": 512, "ffn": 1536}, {"sequence": 512, "fp8": family.removeprefix("fp8_")}
