@@ -209,11 +209,12 @@ int64_t checkpoint_host_bytes(const ParameterLayout& layout) {
 }
 
 CheckpointedState::CheckpointedState(const LoadedCheckpoint& checkpoint,
-                                     const ParameterLayout& layout, const ModelSpec& model)
+                                     const ParameterLayout& layout, const ModelSpec& model,
+                                     bool reads_moments)
     : checkpoint_(checkpoint),
       layout_(layout),
-      has_exp_avg_(has_tensor(checkpoint, kExpAvgSuffix)),
-      has_exp_avg_sq_(has_tensor(checkpoint, kExpAvgSqSuffix)),
+      has_exp_avg_(reads_moments && has_tensor(checkpoint, kExpAvgSuffix)),
+      has_exp_avg_sq_(reads_moments && has_tensor(checkpoint, kExpAvgSqSuffix)),
       has_gates_in_front_(checkpoint.version() < kFirstVersionOfPairs),
       what_(fmt::format("'{}':", checkpoint.path())) {
   std::set<std::string> known;

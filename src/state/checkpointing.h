@@ -52,8 +52,9 @@ class CheckpointedState final : public StateSource {
   /// has another shape or is unknown to the model, as in a checkpoint of another model. A
   /// checkpoint without any tensor of a moment has zeros in its place: an optimizer may keep one
   /// moment, or none.
+  /// Without `reads_moments`, moments are zeros in any case.
   CheckpointedState(const LoadedCheckpoint& checkpoint, const ParameterLayout& layout,
-                    const ModelSpec& model);
+                    const ModelSpec& model, bool reads_moments = true);
 
   bool is_zero(StatePart part) const override {
     return (part == StatePart::kExpAvg && !has_exp_avg_) ||

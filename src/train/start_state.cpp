@@ -94,11 +94,10 @@ RunChanges changes_since(const ResumePoint& start, const RunIdentity& now,
              : compare_runs(with_recorded_model(now, *start.recorded), now, allowed);
 }
 
-/// Moments of another optimizer mean something else: they are not read, and begin at zero.
-LoadedCheckpoint load_for(const RunConfig& config, const std::string& path) {
+/// Whether the run's optimizer wrote the moments: those of another mean something else.
+bool has_moments_of(const RunConfig& config, const std::string& path) {
   const LoadedCheckpoint recorded(path, [](std::string_view) { return false; });
-  const bool same = recorded_identity(recorded).config.optimizer.name == config.optimizer.name;
-  return same ? LoadedCheckpoint(path) : LoadedCheckpoint(path, is_weight);
+  return recorded_identity(recorded).config.optimizer.name == config.optimizer.name;
 }
 
 }  // namespace
@@ -128,7 +127,9 @@ void write_start_state(Engine& engine, const ResumePoint& start) {
     write_trained(engine, InitialWeights(plan.layout, plan.run.model, seed));
     return;
   }
-  const LoadedCheckpoint checkpoint = load_for(plan.run.config, start.checkpoint);
+  const bool reads_moments = has_moments_of(plan.run.config, start.checkpoint);
+  const LoadedCheckpoint checkpoint = reads_moments ? LoadedCheckpoint(start.checkpoint)
+                                                    : LoadedCheckpoint(start.checkpoint, is_weight);
   const CheckpointState& state = checkpoint.state();
   if (state.step != start.count.step || state.consumed_samples != start.count.samples) {
     throw_data_error(
@@ -137,7 +138,7 @@ void write_start_state(Engine& engine, const ResumePoint& start) {
         start.checkpoint, state.step, state.consumed_samples, start.count.step,
         start.count.samples);
   }
-  write_trained(engine, CheckpointedState(checkpoint, plan.layout, plan.run.model));
+  write_trained(engine, CheckpointedState(checkpoint, plan.layout, plan.run.model, reads_moments));
 }
 
 }  // namespace braid
