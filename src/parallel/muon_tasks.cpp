@@ -89,8 +89,9 @@ void MuonTasks::assign_owners() {
   }
 }
 
-void MuonTasks::add_op(OpSpec spec, std::span<const BufferRange> ranges, const Label& label) {
-  writer_.builder().add_task(std::move(spec), ranges, writer_.stream(), label);
+void MuonTasks::add_op(const OpSpec& spec, std::span<const BufferRange> ranges,
+                       const Label& label) {
+  writer_.builder().add_task(spec, ranges, writer_.stream(), label);
 }
 
 BufferId MuonTasks::add_means(size_t unit, const State& state) {

@@ -56,7 +56,7 @@ class MuonTasks {
   /// Orthogonalises a matrix of `means`, the whole unit, into its place in `directions`.
   void orthogonalize(const LayerMatrix& matrix, BufferId means, BufferId directions);
   void add_update(size_t unit, const UpdateRun& run, const State& state, UnitBuffer directions);
-  void add_op(OpSpec spec, std::span<const BufferRange> ranges, const Label& label);
+  void add_op(const OpSpec& spec, std::span<const BufferRange> ranges, const Label& label);
 
   TaskWriter& writer_;
   const ParameterLayout& layout_;

@@ -142,7 +142,7 @@ class BudgetAllocator {
 
   /// Those addresses beside which the next unit can start first. Of equal ones the lowest, but the
   /// highest for a unit that lives long: so it cuts no room in two.
-  Allocation best_of(size_t index, std::vector<int64_t> rooms, std::vector<Allocation> live,
+  Allocation best_of(size_t index, std::vector<int64_t> rooms, const std::vector<Allocation>& live,
                      uint32_t place) const {
     const BudgetedUnit& unit = units_[index];
     if (is_long(index)) {
