@@ -224,7 +224,7 @@ void MuonTasks::add_update(size_t unit, const UpdateRun& run, const State& state
     spec.operands.push_back(operand(DType::kBF16, Access::kWrite, shape));
     ranges.push_back(units_.params(unit).at(range));
   }
-  add_op(std::move(spec), ranges, units_.label(unit, Phase::kOptimizer));
+  add_op(spec, ranges, units_.label(unit, Phase::kOptimizer));
 }
 
 void MuonTasks::update(size_t unit, const State& state) {
