@@ -173,7 +173,7 @@ def wait_for_steps(programs, steps):
     def has_come():
         if any(program.process.poll() is not None for program in programs):
             raise Failure("ended before its time:\n" + "\n".join(tail(program.said()) for program in programs))
-        return sum(program.said().count("] iteration ") for program in programs) >= steps
+        return sum(program.said().count("  loss ") for program in programs) >= steps
     wait_until(has_come, f"step {steps}", LIMIT_S)
 
 

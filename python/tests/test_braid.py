@@ -141,7 +141,7 @@ def test_interrupt_saves_and_is_raised(folder, while_in_python):
     timer = threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT])
 
     def interrupt_at(text):
-        if "iteration" in text and timer.ident is None:
+        if "  loss " in text and timer.ident is None:
             timer.start()
 
     with pytest.raises(KeyboardInterrupt):

@@ -41,9 +41,8 @@ std::optional<ExpertGathers> expert_gathers(const RunSpec& run, const ParameterL
   // Experts that no other rank has: as many ranks as share them now, if there are so many experts.
   const int64_t expert_ranks =
       std::gcd(config.parallel.expert * domain.num_shards, run.model.experts);
-  const double rows = static_cast<double>(run.microbatch_sequences * config.train.sequence /
-                                          config.parallel.context) *
-                      static_cast<double>(run.model.experts_per_token);
+  const int64_t tokens = run.microbatch_sequences * config.train.sequence / config.parallel.context;
+  const auto rows = static_cast<double>(tokens * run.model.experts_per_token);
   const double row_bytes =
       static_cast<double>(run.model.width) * static_cast<double>(dtype_bytes(run.dtype));
   return ExpertGathers{

@@ -111,8 +111,8 @@ class Cli : public testing::Test {
   static auto has_steps(int64_t steps) {
     return [steps](const std::string& out) {
       int64_t found = 0;
-      for (size_t at = out.find("] iteration "); at != std::string::npos;
-           at = out.find("] iteration ", at + 1)) {
+      for (size_t at = out.find("  loss "); at != std::string::npos;
+           at = out.find("  loss ", at + 1)) {
         ++found;
       }
       return found >= steps;

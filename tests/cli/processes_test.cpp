@@ -212,8 +212,7 @@ TEST_F(Processes, ARequestToStopReachesAllAtTheSameStep) {
                         "optimizer.schedule=constant", "eval.interval=0"})),
       in_folder());
   ASSERT_TRUE(launcher.read_until(
-      [](const std::string& out) { return out.find("] iteration ") != std::string::npos; },
-      kPatience));
+      [](const std::string& out) { return out.find("  loss ") != std::string::npos; }, kPatience));
   // Of one rank that is not the first, as a batch system may ask one node only.
   ASSERT_EQ(::kill(process_of(launcher.pid(), 2), SIGTERM), 0);
   const ChildResult result = launcher.wait(kPatience);
@@ -231,8 +230,7 @@ TEST_F(Processes, EndWithTheOneThatStartedThem) {
                                           "optimizer.schedule=constant", "eval.interval=0"})),
                         in_folder());
   ASSERT_TRUE(launcher.read_until(
-      [](const std::string& out) { return out.find("] iteration ") != std::string::npos; },
-      kPatience));
+      [](const std::string& out) { return out.find("  loss ") != std::string::npos; }, kPatience));
   const pid_t first = process_of(launcher.pid(), 0);
   const pid_t second = process_of(launcher.pid(), 1);
   launcher.send(SIGKILL);
