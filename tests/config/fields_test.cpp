@@ -116,6 +116,7 @@ TEST(Fields, SayWhatAResumedRunMayChange) {
                                             "optimizer.name",
                                             "data.split",
                                             "data.seed",
+                                            "data.packing",
                                             "data.document_mask"}));
   EXPECT_EQ(by_content, (std::set<std::string>{"data.train", "data.blend", "data.tokenizer",
                                                "data.append_eod"}));
