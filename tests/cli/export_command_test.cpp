@@ -121,7 +121,7 @@ TEST_F(ExportCommand, ARunFileWithoutAModelHasThatOfItsCheckpoint) {
   output_of({"import", "hf", "c"});
   write("next.toml",
         "[train]\nsteps = 1\nsequence = 32\n[data]\ntrain = \"corpus.txt\"\n"
-        "append_eod = false\n[eval]\n"
+        "tokenizer = \"bytes\"\n[eval]\n"
         "interval = 0\n[checkpoint]\nresume = \"c\"\n");
   EXPECT_THAT(output_of({"train", "next.toml"}),
               HasSubstr("resume   c/step_00000000 after step 0"));

@@ -65,7 +65,7 @@ TEST_P(ProcessLayouts, AreTheSameRunInOneProcess) {
   EXPECT_EQ(losses("several"), losses("one"));
   EXPECT_EQ(tensors_of("several/checkpoints/step_00000006"),
             tensors_of("one/checkpoints/step_00000006"));
-  EXPECT_THAT(out, AllOf(HasSubstr("finished after step 6"), HasSubstr("timeline step"),
+  EXPECT_THAT(out, AllOf(HasSubstr("finished after step 6"), HasSubstr("traced step"),
                          HasSubstr("held-out loss")));
   EXPECT_TRUE(exists("several/trace.json"));
 
