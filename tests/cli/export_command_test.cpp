@@ -119,9 +119,9 @@ TEST_F(ExportCommand, TrainingStartsFromWhatWasImported) {
 TEST_F(ExportCommand, ARunFileWithoutAModelHasThatOfItsCheckpoint) {
   output_of({"export", "runs/run", "hf"});
   output_of({"import", "hf", "c"});
+  output_of({"tokenize", "--input", "corpus.txt", "--output", "ids", "--tokenizer", "bytes"});
   write("next.toml",
-        "[train]\nsteps = 1\nsequence = 32\n[data]\ntrain = \"corpus.txt\"\n"
-        "tokenizer = \"bytes\"\n[eval]\n"
+        "[train]\nsteps = 1\nsequence = 32\n[data]\ntrain = \"ids\"\n[eval]\n"
         "interval = 0\n[checkpoint]\nresume = \"c\"\n");
   EXPECT_THAT(output_of({"train", "next.toml"}),
               HasSubstr("resume   c/step_00000000 after step 0"));
