@@ -6,7 +6,6 @@
 #include <map>
 #include <optional>
 #include <span>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -177,8 +176,9 @@ struct Counts {
 /// that are not needed.
 std::vector<uint32_t> place_by_bytes(Program& program, const PrefetchParametersOptions& options,
                                      Counts& counts) {
-  std::tie(program, counts.num_again) =
-      gather_tables_again(std::move(program), *options.budget_bytes);
+  auto [with_tables, num_again] = gather_tables_again(std::move(program), *options.budget_bytes);
+  program = std::move(with_tables);
+  counts.num_again = num_again;
   std::vector<std::pair<ParameterGather, BufferId>> held;
   std::vector<uint32_t> places;
   {
