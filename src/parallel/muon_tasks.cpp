@@ -200,7 +200,7 @@ void MuonTasks::orthogonalize(const LayerMatrix& matrix, BufferId means, BufferI
 }
 
 void MuonTasks::add_update(size_t unit, const UpdateRun& run, const State& state,
-                           UnitBuffer directions) {
+                           const UnitBuffer& directions) {
   const UnitRange own = units_.owned(unit);
   const UnitRange range{std::max(own.begin, run.begin), std::min(own.end, run.end)};
   if (range.begin >= range.end) {

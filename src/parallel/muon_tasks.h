@@ -55,7 +55,8 @@ class MuonTasks {
   BufferId add_means(size_t unit, const State& state);
   /// Orthogonalises a matrix of `means`, the whole unit, into its place in `directions`.
   void orthogonalize(const LayerMatrix& matrix, BufferId means, BufferId directions);
-  void add_update(size_t unit, const UpdateRun& run, const State& state, UnitBuffer directions);
+  void add_update(size_t unit, const UpdateRun& run, const State& state,
+                  const UnitBuffer& directions);
   void add_op(const OpSpec& spec, std::span<const BufferRange> ranges, const Label& label);
 
   TaskWriter& writer_;

@@ -157,13 +157,13 @@ class SequenceExchange {
 
   /// From the rank's tokens of all heads to all tokens, in order of position, of the rank's heads.
   ValueId to_sequences(ValueId rows) {
-    const ValueId heads = split_heads(builder_.graph(), rows,
+    const ValueId parts = split_heads(builder_.graph(), rows,
                                       {.ranks = ranks_,
                                        .heads = whole_.heads,
                                        .head_size = whole_.head_size,
                                        .states = {.groups = whole_.groups, .state = whole_.state}},
                                       "mamba.heads");
-    return in_order(to_all(heads, "mamba.exchange"), "mamba.sequences", false);
+    return in_order(to_all(parts, "mamba.exchange"), "mamba.sequences", false);
   }
 
   ValueId to_tokens(ValueId mixed) {
