@@ -2,12 +2,13 @@
 """Tokens per second of training steps on one GPU, braid beside PyTorch, in turns: the cases of cases/*.toml and, if named, those of
 cases/experts and cases/finetune (for which PyTorch needs the package peft).
 
-usage: end_to_end.py --bin FOLDER --results FOLDER [--case NAME]... [--rounds N] [--fp8] [--choose] [--floors] [--small] [--device cpu]
+usage: end_to_end.py --bin FOLDER --results FOLDER [--case NAME]... [--rounds N] [--fp8] [--optimizer muon] [--choose] [--floors] [--small] [--device cpu]
 
 Where a case leaves settings open (microbatch; for PyTorch also how weights are kept), each side runs with its fastest, from
 cases/choices.json or, with --choose, by measuring all of them in the first round. A figure of a run is the tokens of its timed
 steps over the time from the end of the last step before them to the end of the last one, all that happens between steps included.
 --fp8 measures steps with FP8 products instead: braid's recipes for Hopper, and PyTorch's with torchao, which must be installed.
+--optimizer muon trains with Muon on both sides, in PyTorch by torch.optim.Muon.
 --floors measures the floor of each case instead (braid_bench_floor).
 """
 import argparse
@@ -46,6 +47,7 @@ def parse_arguments():
     parser.add_argument("--flash-attn-4", action="store_true",
                         help="also PyTorch with this package, which must be installed, in each round")
     parser.add_argument("--fp8", action="store_true", help="steps with FP8 products, instead of those in bf16")
+    parser.add_argument("--optimizer", choices=["adamw", "muon"], default="adamw", help="of both sides (adamw)")
     parser.add_argument("--choose", action="store_true", help="measure the settings that a case leaves open")
     parser.add_argument("--floors", action="store_true", help="measure floors instead")
     parser.add_argument("--small", action="store_true", help="tiny versions of the cases, to rehearse")
@@ -114,7 +116,8 @@ class Bench:
 
     def run_braid(self, case, shape, options):
         folder = self.work / "run"
-        changes = {**self.changes(case, options.get("microbatch")), "train.fp8": options.get("fp8", "off"), "data.train": self.tokens(shape["vocabulary"]),
+        changes = {**self.changes(case, options.get("microbatch")), "train.fp8": options.get("fp8", "off"), "optimizer.name": self.arguments.optimizer,
+                   "data.train": self.tokens(shape["vocabulary"]),
                    "logging.run_folder": folder, "logging.format": "megatron", "train.steps": shape["steps"] + SPARE_STEPS}
         begin = time.monotonic()
         text = gpu_bench.run([self.braid, "train", gpu_bench.run_file(case), *gpu_bench.as_arguments(changes),
@@ -132,7 +135,7 @@ class Bench:
 
     def run_torch(self, case, shape_path, shape, options):
         command = [self.arguments.python, FOLDER / "torch_llm.py", "--model", shape_path, "--device", self.arguments.device,
-                   "--steps", shape["steps"] - WARMUP_STEPS, "--warmup", WARMUP_STEPS]
+                   "--steps", shape["steps"] - WARMUP_STEPS, "--warmup", WARMUP_STEPS, "--optimizer", self.arguments.optimizer]
         if options.get("microbatch") and not self.arguments.small:
             command += ["--microbatch", options["microbatch"]]
         for key in ("weights", "attention", "fp8"):
@@ -155,7 +158,7 @@ class Bench:
             self.results.add("failure", stage="end_to_end", case=case, side=side, options=options, message=str(failure)[-2000:])
             return None
         result |= monitor.summary()
-        self.results.add("run", case=case, side=side, round=number, session=self.session, options=options,
+        self.results.add("run", case=case, side=side, round=number, session=self.session, options=options, optimizer=self.arguments.optimizer,
                          small=self.arguments.small, **result)
         print(f"{name:70} {result['tokens_per_s']:12,.0f} tokens/s  ({result['total_s']:.0f} s)", flush=True)
         return result["tokens_per_s"]

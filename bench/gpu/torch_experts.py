@@ -174,6 +174,7 @@ class ExpertMlp(nn.Module):
         shared = self.settings.get("shared_ffn")
         self.shared = SharedExpert(shape["width"], shared) if shared else None
         self.loss_scale = self.settings["balance_loss"] / shape["microbatches"]  # the loss of a step is the mean of its microbatches'
+        self.register_buffer("counts", torch.zeros(self.settings["experts"], dtype=torch.int64), persistent=False)  # rows, last microbatch
 
     def route(self, rows):
         """Weights (fp32) and experts of each token [T, k], and how many rows each expert has [E]."""
@@ -194,6 +195,8 @@ class ExpertMlp(nn.Module):
     def forward(self, x):
         rows = x.flatten(0, 1)
         weights, chosen, counts = self.route(rows)
+        if self.training:
+            self.counts.copy_(counts)
         order = chosen.flatten().short().argsort(stable=True)
         places = inverse_of(order).view(chosen.shape)
         results = self.experts(TakeRows.apply(rows, order // chosen.shape[1], places), counts)

@@ -251,7 +251,7 @@ def convert_to_fp8(layers, recipe):
 class Trainer:
     """One training step of a model under the given settings; loss and gradient norm stay on the device."""
 
-    def __init__(self, shape, device, weights="fsdp", compiled=True, seed=1, fp8=None):
+    def __init__(self, shape, device, weights="fsdp", compiled=True, seed=1, fp8=None, optimizer="adamw"):
         self.device, self.weights = torch.device(device), weights
         self.compute_type = torch.float32 if weights == "float32" else torch.bfloat16
         with torch.device("meta"):
@@ -274,12 +274,23 @@ class Trainer:
             torch_adapters.initialise_adapters(self.model)
         self.angles = self.model.angles(shape["sequence"], self.device)
         self.clip_norm = shape["clip_norm"]
+        self.optimizers = self.make_optimizers(shape, optimizer)
+
+    def make_optimizers(self, shape, name):
+        """AdamW of all weights, or of those that Muon leaves: it takes the matrices of layers."""
         trained = [p for p in self.model.parameters() if p.requires_grad]
-        decayed = [p for p in trained if p.dim() > 1]
+        layers = {id(p) for p in self.model.layers.parameters()}
+        by_muon = [p for p in trained if p.dim() == 2 and id(p) in layers] if name == "muon" else []
+        taken = {id(p) for p in by_muon}
+        decayed = [p for p in trained if p.dim() > 1 and id(p) not in taken]
         others = [p for p in trained if p.dim() <= 1]
         groups = [{"params": decayed, "weight_decay": shape["weight_decay"]}, {"params": others, "weight_decay": 0.0}]
-        self.optimizer = torch.optim.AdamW(groups, lr=shape["learning_rate"], betas=(shape["beta1"], shape["beta2"]),
-                                           eps=shape["epsilon"], fused=True)
+        optimizers = [torch.optim.AdamW(groups, lr=shape["learning_rate"], betas=(shape["beta1"], shape["beta2"]),
+                                        eps=shape["epsilon"], fused=True)]
+        if by_muon:
+            optimizers.append(torch.optim.Muon(by_muon, lr=shape["learning_rate"], weight_decay=shape["weight_decay"],
+                                               adjust_lr_fn="match_rms_adamw"))
+        return optimizers
 
     def shard(self):
         """On one GPU nothing is shared out: FSDP2 keeps fp32 weights beside the bf16 ones and fp32 gradients."""
@@ -311,10 +322,11 @@ class Trainer:
             loss.backward()
             total += loss.detach()
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm, foreach=True)
-        for group in self.optimizer.param_groups:
-            group["lr"] = group["lr"] if learning_rate is None else learning_rate
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group["lr"] if learning_rate is None else learning_rate
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
         return total, norm.full_tensor() if hasattr(norm, "full_tensor") else norm
 
 
@@ -407,6 +419,7 @@ def parse_arguments():
     parser.add_argument("--weights", choices=["fsdp", "autocast", "float32"], default="fsdp")
     parser.add_argument("--attention", choices=[*ATTENTIONS, FLASH_ATTN_4, "fastest"], default="fastest")
     parser.add_argument("--fp8", choices=["tensorwise", "rowwise"], help="FP8 matrices in layers, by torchao")
+    parser.add_argument("--optimizer", choices=["adamw", "muon"], default="adamw", help="muon: of the matrices of layers (torch.optim.Muon)")
     parser.add_argument("--microbatch", type=int, help="instead of the model file's; the step keeps its sequences")
     parser.add_argument("--steps", type=int, default=10, help="timed steps")
     parser.add_argument("--warmup", type=int, default=3, help="steps before them")
@@ -430,12 +443,12 @@ def main():
     attention, attention_times = choose_attention(arguments.attention, shape, shape["microbatch"], arguments.device)
     shape["attention"] = attention
     with sdpa_kernel(ATTENTIONS.get(attention, SDPBackend.MATH)):
-        trainer = Trainer(shape, arguments.device, arguments.weights, not arguments.eager, fp8=arguments.fp8)
+        trainer = Trainer(shape, arguments.device, arguments.weights, not arguments.eager, fp8=arguments.fp8, optimizer=arguments.optimizer)
         trainer.model.columns = shape["padded_vocabulary"]  # aligned rows are faster, and padding is learned away
         result = measure(trainer, shape, arguments)
     cuda = arguments.device == "cuda"
     print(json.dumps({
-        "version": torch.__version__, "weights": arguments.weights, "fp8": arguments.fp8, "attention": attention, "attention_ms": attention_times,
+        "version": torch.__version__, "weights": arguments.weights, "fp8": arguments.fp8, "optimizer": arguments.optimizer, "attention": attention, "attention_ms": attention_times,
         "compiled": not arguments.eager, "microbatch": shape["microbatch"], "warmup": arguments.warmup,
         "allocated_bytes": torch.cuda.max_memory_allocated() if cuda else None,
         "reserved_bytes": torch.cuda.max_memory_reserved() if cuda else None,

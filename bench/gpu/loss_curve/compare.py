@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """A real run of braid beside the same in PyTorch: same initial weights, same samples in the same order, same optimizer.
 
-usage: compare.py --bin FOLDER --results FOLDER [--data PREFIX] [--small] [--device cpu] [--set KEY=VALUE]...
+usage: compare.py --bin FOLDER --results FOLDER [--case RUN_FILE] [--seeds N] [--data PREFIX] [--small] [--device cpu] [--set KEY=VALUE]...
 
 Three runs share the GPU: braid, PyTorch, and PyTorch with another attention kernel. The last two differ by rounding only, so they
-show how far two right programs part. Writes losses.csv and losses.svg into the results and a line into raw.jsonl.
+show how far two right programs part. --seeds N adds braid with N - 1 other seeds of the initial weights. Writes losses.csv and losses.svg
+(of run_experts.toml losses_experts.csv and so on) into the results and a line into raw.jsonl.
 """
 import argparse
 import json
@@ -25,6 +26,7 @@ import plot  # noqa: E402
 ROOT = FOLDER.parent.parent.parent
 TIME_LIMIT_S = 540
 WINDOW = 50  # steps of a moving mean
+LAST_STEPS = 100
 SIDES = ["braid", "torch", "torch_other"]  # columns of the table; the last is PyTorch with another attention kernel
 
 # --small: seconds on a CPU. There both sides compute in fp32, so that losses must agree to many digits.
@@ -38,6 +40,8 @@ def parse_arguments():
     parser.add_argument("--results", required=True, type=pathlib.Path, help="folder of raw.jsonl, losses.csv and losses.svg")
     parser.add_argument("--data", type=pathlib.Path, default=ROOT / "data/quickstart/corpus",
                         help="prefix of the tokens, with tokenizer.model beside them; made if missing (data/quickstart/corpus)")
+    parser.add_argument("--case", default=FOLDER / "run.toml", type=pathlib.Path, help="run file (run.toml)")
+    parser.add_argument("--seeds", type=int, default=1, help="of braid's runs: PyTorch's have the first (1)")
     parser.add_argument("--small", action="store_true", help="a tiny model, to rehearse")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as of braid train; may be repeated")
@@ -70,12 +74,13 @@ class Comparison:
                    "logging.run_folder": work / "run", **(SMALL if arguments.small else {})}
         if arguments.device == "cpu":
             changes["train.dtype"] = "float32"
+        self.seeds = {f"braid_{seed}": seed for seed in range(2, arguments.seeds + 1)}
         self.options = gpu_bench.as_arguments(changes | dict(change.split("=", 1) for change in arguments.set))
         # Algorithms are measured while three programs share the GPU: nobody else shall take them from the cache.
         self.environment = {"XDG_CACHE_HOME": str(work / "cache"), "TORCHINDUCTOR_CACHE_DIR": str(work / "inductor")}
 
     def train_command(self, *more):
-        return [str(word) for word in (self.braid, "train", FOLDER / "run.toml", *self.options, *more)]
+        return [str(word) for word in (self.braid, "train", self.arguments.case, *self.options, *more)]
 
     def initial_weights(self):
         """A step at learning rate 0 changes no weight, and its checkpoint has the initial ones."""
@@ -87,9 +92,11 @@ class Comparison:
 
     def describe(self):
         floor = gpu_bench.find_program(self.arguments.bin, "braid_bench_floor")
-        text = gpu_bench.run([floor, FOLDER / "run.toml", *self.options, "--describe"], 60)
+        text = gpu_bench.run([floor, self.arguments.case, *self.options, "--describe"], 60)
         shape = gpu_bench.last_json(text)
         (self.work / "model.json").write_text(json.dumps(shape), encoding="utf-8")
+        # Autocast does not know products of groups.
+        self.weights = "float32" if self.arguments.device == "cpu" else "fsdp" if shape.get("experts") else "autocast"
         return shape
 
     def torch_command(self, initial, side):
@@ -97,7 +104,7 @@ class Comparison:
         attention = {"torch": "cudnn" if cuda else "math", "torch_other": "flash"}[side]
         command = [self.arguments.python, FOLDER / "torch_losses.py", "--model", self.work / "model.json", "--initial", initial,
                    "--data", self.arguments.data, "--output", self.work / f"{side}.jsonl", "--attention", attention,
-                   "--device", self.arguments.device, "--weights", "autocast" if cuda else "float32"]
+                   "--device", self.arguments.device, "--weights", self.weights]
         return [str(word) for word in command + ([] if cuda else ["--eager"])]
 
     def run_all(self):
@@ -105,6 +112,9 @@ class Comparison:
         initial = self.initial_weights()
         commands = {"braid": self.train_command("--set", f"checkpoint.folder={self.work / 'none'}")}
         commands |= {side: self.torch_command(initial, side) for side in SIDES[1:]}
+        for side, seed in self.seeds.items():
+            commands[side] = self.train_command("--set", f"checkpoint.folder={self.work / 'none'}", "--set", f"train.seed={seed}",
+                                                "--set", f"logging.run_folder={self.work / side}")
         running = {side: (open(self.work / f"{side}.log", "w+", encoding="utf-8"), command) for side, command in commands.items()}
         running = {side: (log, subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT,
                                                 env={**os.environ, **self.environment}))
@@ -116,7 +126,7 @@ class Comparison:
                 log.seek(0)
                 if status != 0:
                     raise Failure(f"{side} ended with status {status}:\n{log.read()[-3000:]}")
-                if side != "braid":
+                if side in SIDES[1:]:
                     self.settings[side] = gpu_bench.last_json(log.read())
         except subprocess.TimeoutExpired as error:
             raise Failure(f"the runs took more than {TIME_LIMIT_S} s") from error
@@ -127,7 +137,10 @@ class Comparison:
                 log.close()
 
     def records(self, side):
-        path = self.work / "run/metrics.jsonl" if side == "braid" else self.work / f"{side}.jsonl"
+        if side in SIDES[1:]:
+            path = self.work / f"{side}.jsonl"
+        else:
+            path = self.work / ("run" if side == "braid" else side) / "metrics.jsonl"
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
@@ -162,6 +175,19 @@ def table(steps, valid):
     return "\n".join(lines) + "\n"
 
 
+def busiest_expert(records, steps):
+    """Rows of the busiest expert over the mean, averaged over the layers of the last LAST_STEPS of `steps` steps; None without experts."""
+    late = [r for r in records if r.get("step", 0) > steps - LAST_STEPS]
+    loads = [1 + r["max_violation"] for r in late if "max_violation" in r] + [load for r in late for load in r.get("busiest") or []]
+    return statistics.mean(loads) if loads else None
+
+
+def last_losses(records, steps):
+    """Mean of the last LAST_STEPS training losses, and the held-out loss after the last step."""
+    training = statistics.mean(r["loss"] for r in records if "loss" in r and r["step"] > steps - LAST_STEPS)
+    return training, next(r["valid_loss"] for r in reversed(records) if "valid_loss" in r)
+
+
 def compare(comparison, shape, results):
     records = {side: comparison.records(side) for side in SIDES}
     steps = {side: {r["step"]: r for r in records[side] if "loss" in r} for side in SIDES}
@@ -169,18 +195,21 @@ def compare(comparison, shape, results):
     if any(sorted(steps[side]) != list(range(1, shape["steps"] + 1)) for side in SIDES):
         raise Failure("the runs have different steps")
     losses = {side: [steps[side][i]["loss"] for i in range(1, shape["steps"] + 1)] for side in SIDES}
-    gpu_bench.write_whole(results.folder / "losses.csv", table(steps, valid))
+    name = comparison.arguments.case.stem.replace("run", "losses", 1)
+    gpu_bench.write_whole(results.folder / f"{name}.csv", table(steps, valid))
     smooth = {side: moving_mean(values) for side, values in losses.items()}
-    gpu_bench.write_whole(results.folder / "losses.svg", plot.two_panels(smooth, WINDOW, valid))
+    gpu_bench.write_whole(results.folder / f"{name}.svg", plot.two_panels(smooth, WINDOW, valid))
     last = max(valid["braid"])
     summary = {"steps": shape["steps"], "parameters": shape["parameters"], "window": WINDOW,
                "tokens_per_step": shape["global_batch"] * shape["sequence"], "dtype": shape["dtype"],
                "first_loss": losses["braid"][0], "last_smoothed_loss": smooth["braid"][-1],
                "braid_torch": difference(losses["braid"], losses["torch"]),
                "torch_torch": difference(losses["torch_other"], losses["torch"]),
-               "valid": {side: valid[side][last] for side in SIDES}, "settings": comparison.settings,
+               "valid": {side: valid[side][last] for side in SIDES},
+               "busiest": {side: busiest_expert(records[side], shape["steps"]) for side in SIDES},
+               "last": {side: last_losses(comparison.records(side), shape["steps"]) for side in [*SIDES, *comparison.seeds]}, "settings": comparison.settings,
                "version": comparison.settings["torch"]["version"]}
-    results.add("loss_curve", small=comparison.arguments.small, **summary)
+    results.add("loss_curve", case=comparison.arguments.case.stem, small=comparison.arguments.small, **summary)
     return summary
 
 
@@ -201,8 +230,11 @@ def main():
         return 1
     for name, key in (("braid - PyTorch", "braid_torch"), ("PyTorch - PyTorch", "torch_torch")):
         print(f"{name:18} " + ", ".join(f"{what} {value:.2e}" for what, value in summary[key].items()))
-    print("held-out losses: " + ", ".join(f"{side} {loss:.4f}" for side, loss in summary["valid"].items()))
-    print(f"three runs of {summary['steps']} steps in {time.monotonic() - begin:.0f} s")
+    for side, (training, held_out) in summary["last"].items():
+        print(f"{side:18} last {LAST_STEPS} training losses {training:.4f}, held-out loss {held_out:.4f}")
+    if summary["busiest"]["braid"]:
+        print("busiest expert: " + ", ".join(f"{side} {load:.2f}x" for side, load in summary["busiest"].items()))
+    print(f"{len(summary['last'])} runs of {summary['steps']} steps in {time.monotonic() - begin:.0f} s")
     return 0
 
 

@@ -34,12 +34,13 @@ VARIANTS = {
     "mxfp8": {"train.fp8": "mxfp8"},
     "bf16-moments": {"optimizer.moments_dtype": "bfloat16"},
     "block-bf16-moments": {"train.fp8": "block", "optimizer.moments_dtype": "bfloat16"},
+    "block-head": {"train.fp8": "block", "train.fp8_head": "true"},
 }
 REFERENCE = "bf16"
 LAST_STEPS = 100
 ALLOWED = 0.0025  # of the loss
 TIME_LIMIT_S = 1200
-COLORS = dict(zip(VARIANTS, ["#222222", "#d1495b", "#30638e", "#8a9a5b", "#edae49", "#7d4f9e", "#00798c"]))
+COLORS = dict(zip(VARIANTS, ["#222222", "#d1495b", "#30638e", "#8a9a5b", "#edae49", "#7d4f9e", "#00798c", "#b5651d"]))
 
 
 def parse_arguments():

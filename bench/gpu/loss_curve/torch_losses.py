@@ -9,6 +9,7 @@ import argparse
 import json
 import math
 import pathlib
+import re
 import sys
 import time
 
@@ -92,13 +93,32 @@ def read_safetensors(path):
     return tensors
 
 
+def name_in_braid(name, shape):
+    """Of a parameter of torch_llm.Model."""
+    name = torch_llm.NAMES.get(name, name)
+    name = name.replace(".attention.q_norm.", ".attention.query_norm.").replace(".attention.k_norm.", ".attention.key_norm.")
+    if shape.get("experts"):
+        name = re.sub(r"\.mlp\.experts\.(fc[12])$", r".moe.\1.weight", name)
+        name = name.replace(".mlp.router.", ".moe.router.").replace(".mlp_norm.", ".moe_norm.")
+    return name
+
+
+def gate_above_up(weight):
+    """braid has the rows of gate and up in turns."""
+    return torch.cat((weight[..., 0::2, :], weight[..., 1::2, :]), -2)
+
+
 def load_weights(model, path):
     """braid's weights; rows of the padding, which a checkpoint does not have, are zero."""
     tensors = read_safetensors(path)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            weight = tensors.pop(torch_llm.NAMES.get(name, name))
+            weight = tensors.pop(name_in_braid(name, model.shape))
             local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
+            if local.dim() == 3:  # one matrix below the other there
+                weight = weight.view(local.shape)
+            if ".fc1" in name and model.shape["family"] != "gpt2":
+                weight = gate_above_up(weight)
             local.zero_()
             local[: weight.shape[0]].copy_(weight)
     if tensors:
@@ -136,13 +156,18 @@ class Training:
                       for microbatch in self.microbatches(self.held_out, step)]
         return torch.stack(losses).mean()
 
+    def loads(self):
+        """The busiest expert of each layer in the microbatch that ran last, rows over the mean; None without experts."""
+        counts = [layer.mlp.counts for layer in self.trainer.model.layers if hasattr(layer.mlp, "counts")]
+        return torch.stack([rows.max() / rows.float().mean() for rows in counts]) if counts else None
+
     def records(self):
         """One record per step and evaluation; numbers may still be on the device."""
         yield {"step": 0, "valid_loss": self.evaluate()}
         for step in range(1, self.shape["steps"] + 1):
             rate = learning_rate(self.shape, step)
             loss, norm = self.trainer.step(self.microbatches(self.samples, step - 1), rate)
-            yield {"step": step, "loss": loss, "grad_norm": norm, "learning_rate": rate}
+            yield {"step": step, "loss": loss, "grad_norm": norm, "learning_rate": rate, "busiest": self.loads()}
             if step == self.shape["steps"] or step % self.shape["eval_interval"] == 0:
                 yield {"step": step, "valid_loss": self.evaluate()}
 
@@ -168,7 +193,7 @@ def main():
     begin = time.perf_counter()
     with sdpa_kernel(torch_llm.ATTENTIONS[arguments.attention]):
         records = list(Training(shape, arguments).records())  # numbers stay on the device until the end: nothing waits
-    numbers = [{key: value.item() if torch.is_tensor(value) else value for key, value in record.items()} for record in records]
+    numbers = [{key: value.tolist() if torch.is_tensor(value) else value for key, value in record.items()} for record in records]
     pathlib.Path(arguments.output).write_text("".join(json.dumps(record) + "\n" for record in numbers), encoding="utf-8")
     print(json.dumps({"version": torch.__version__, "weights": arguments.weights, "attention": arguments.attention,
                       "compiled": not arguments.eager, "seconds": time.perf_counter() - begin}))
