@@ -78,7 +78,10 @@ void run(const EmulateArguments& arguments, const Console& console) {
     simulated.set_routed_load(load->mean);
     peers = emulated_peers(simulated, arguments.rank);
   }
-  peers.anew_bytes = arguments.copies ? INT64_MAX : kSmallResultBytes;
+  if (!arguments.copies) {
+    peers.anew_bytes = kSmallResultBytes;
+    peers.anew_gathered_bytes = kSmallGatheredBytes;
+  }
   if (!arguments.json) {
     console.print(describe_layout(chosen) + describe_place(arguments, device, simulated));
   }

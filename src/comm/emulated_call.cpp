@@ -10,6 +10,7 @@
 #include "base/errors.h"
 #include "base/philox.h"
 #include "comm/row_exchange.h"
+#include "ops/op.h"
 
 namespace braid {
 namespace {
@@ -74,6 +75,13 @@ void exchange_with_likenesses(const CommCall& call, size_t member) {
 }
 
 }  // namespace
+
+int64_t EmulatedPeers::anew_bytes_of(const Program& program, const Task& task) const {
+  const OpSpec& spec = program.spec(task);
+  const bool gathers = task.label.layer >= 0 && communicates_as(spec, CommOp::kAllGather) &&
+                       is_floating_point(spec.operands[0].dtype);
+  return gathers ? std::min(anew_bytes, anew_gathered_bytes) : anew_bytes;
+}
 
 std::vector<StandInCopy> stand_in_copies(const CommCall& call, int rank, int64_t stock_bytes) {
   const auto place = static_cast<int64_t>(check_comm_call(call, rank));

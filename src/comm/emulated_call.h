@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "comm/comm_call.h"
+#include "ir/program.h"
 
 /// Communication of a rank whose other ranks do not exist, so that one rank of a run can be run,
 /// timed and traced alone. A task takes as long as the real one. It leaves a result of the right
@@ -22,11 +23,18 @@ struct EmulatedPeers {
   /// first step of a program and stay in memory: the memory plan must give them memory that no
   /// other buffer uses (memory/lasting_buffers.h).
   int64_t anew_bytes = INT64_MAX;
+  /// The same for floating-point numbers that a layer gathers, if it is less.
+  int64_t anew_gathered_bytes = INT64_MAX;
+
+  /// The limit for that task.
+  int64_t anew_bytes_of(const Program& program, const Task& task) const;
 };
 
 /// A good limit: smaller results include norms, and maxima and sums of a softmax, which must be
 /// consistent with the numbers of the step.
 inline constexpr int64_t kSmallResultBytes = int64_t{4} << 20;
+/// Layers gather data, and scales of FP8 data, which belong to the data of the first step.
+inline constexpr int64_t kSmallGatheredBytes = int64_t{64} << 10;
 
 /// One copy of an emulated call, within the memory of its rank.
 struct StandInCopy {

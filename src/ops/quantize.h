@@ -129,7 +129,8 @@ OperandSpec quantized_value(const OpSpec& spec);
 /// The op that makes what a quantize spec rounds, with its result; nullopt without a source.
 std::optional<OpSpec> quantize_source(const OpSpec& spec);
 
-/// The factor of a product that a task with a tally rounds: "x", "w" or "dy".
+/// The factor of a product that the first task with a tally rounds: "x", "w" or "dy". The backward
+/// may make columns of x, but the forward has made its rows before.
 std::string_view watched_factor(const OpSpec& spec, Phase phase);
 
 extern const OpDefinition kQuantizeOp;

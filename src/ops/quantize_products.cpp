@@ -10,6 +10,7 @@
 
 #include "ops/attributes.h"
 #include "ops/blocks.h"
+#include "ops/delay_columns.h"
 #include "ops/fuse_copies.h"
 #include "ops/linear.h"
 #include "ops/operand_checker.h"
@@ -390,6 +391,9 @@ class ProductQuantizer {
 
 std::vector<ProductSite> quantize_products(StageGraph& graph, const Fp8Recipe& recipe) {
   std::vector<ProductSite> sites = ProductQuantizer(graph, recipe).run();
+  if (recipe.delays_columns) {
+    delay_columns(graph);
+  }
   if (recipe.fuses_copies) {
     fuse_copies(graph);
   }

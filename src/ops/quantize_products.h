@@ -24,6 +24,7 @@ struct Fp8Recipe {
   bool watch = false;                  ///< count what the copies lose; see quantize_products
   bool gathers_copies = true;  ///< ranks gather FP8 copies, not the values; see quantize_products
   bool fuses_copies = false;   ///< ops that make values make their copies; see fuse_copies.h
+  bool delays_columns = true;  ///< of values that the backward keeps; see delay_columns.h
 
   /// One scale for a whole tensor, with the wider range of E5M2 for gradients.
   static Fp8Recipe tensor() { return {.block = 0, .gradient = DType::kF8E5M2}; }
@@ -76,9 +77,10 @@ struct ProductSite {
 /// named by site and factor, for example "layers.0.attention.qkv.dy".
 ///
 /// x and dy are quantised once each, in both directions, in front of their first use. So x itself
-/// is not kept for the backward, unless something else reads it there. With `fuses_copies`, those
-/// of the result of an activation function or a norm are made in its node (fuse_copies.h). A graph
-/// without backward gets copies by rows only. Returns all products of layers, in forward order.
+/// is not kept for the backward, unless something else reads it there; with `delays_columns`, the
+/// backward then makes the columns of x (delay_columns.h). With `fuses_copies`, copies of the
+/// result of an activation function or a norm are made in its node (fuse_copies.h). A graph without
+/// backward gets copies by rows only. Returns all products of layers, in forward order.
 std::vector<ProductSite> quantize_products(StageGraph& graph, const Fp8Recipe& recipe);
 
 }  // namespace braid

@@ -43,10 +43,11 @@ bool may_last(const OpSpec& spec) {
   return !exchanges_rows(spec);
 }
 
-/// Calls `use` with the BufferId and the bytes of each buffer that is written by tasks that
-/// communicate and may last, or (`communicate` false) by all other tasks.
-void for_each_written(const Program& program, bool communicate,
-                      const std::function<void(size_t buffer, int64_t num_bytes)>& use) {
+/// Calls `use` with the task, the BufferId and the bytes of each buffer that is written by tasks
+/// that communicate and may last, or (`communicate` false) by all other tasks.
+void for_each_written(
+    const Program& program, bool communicate,
+    const std::function<void(const Task& task, size_t buffer, int64_t num_bytes)>& use) {
   const std::vector<bool> meets = tasks_that_meet_others(program);
   for (size_t task = 0; task < program.tasks.size(); ++task) {
     const OpSpec& spec = program.spec(program.tasks[task]);
@@ -54,7 +55,7 @@ void for_each_written(const Program& program, bool communicate,
     const bool is_meant = (meets[task] && may_last(spec)) == communicate && !does_nothing(spec);
     for (size_t i = 0; i < ranges.size() && is_meant; ++i) {
       if (writes(spec.operands[i].access)) {
-        use(ranges[i].buffer.index(),
+        use(program.tasks[task], ranges[i].buffer.index(),
             (ranges[i].end - ranges[i].begin) *
                 static_cast<int64_t>(dtype_bytes(spec.operands[i].dtype)));
       }
@@ -64,14 +65,14 @@ void for_each_written(const Program& program, bool communicate,
 
 /// If a kernel adds to received data, the sum must last too. If two such sums shared memory, the
 /// value would grow with each kernel and overflow floating point in a ring of many layers.
-std::vector<Lasting> lasting_results(const Program& program, int64_t anew_bytes) {
+std::vector<Lasting> lasting_results(const Program& program, const EmulatedPeers& peers) {
   std::vector<Lasting> lasting(program.buffers.size(), Lasting::kNot);
-  for_each_written(program, true, [&](size_t buffer, int64_t num_bytes) {
-    if (num_bytes > anew_bytes) {
+  for_each_written(program, true, [&](const Task& task, size_t buffer, int64_t num_bytes) {
+    if (num_bytes > peers.anew_bytes_of(program, task)) {
       lasting[buffer] = Lasting::kAmongOthers;
     }
   });
-  for_each_written(program, false, [&](size_t buffer, int64_t) {
+  for_each_written(program, false, [&](const Task&, size_t buffer, int64_t) {
     if (lasting[buffer] != Lasting::kNot) {
       lasting[buffer] = Lasting::kAlone;
     }
@@ -107,7 +108,7 @@ MemoryPlan memory_with(const EmulatedPeers& peers, const RankPlan& planned) {
   for (const Program& program : planned.programs) {
     lasting.emplace_back(program.buffers.size(), Lasting::kNot);
   }
-  lasting[kTrainProgram] = lasting_results(planned.programs[kTrainProgram], peers.anew_bytes);
+  lasting[kTrainProgram] = lasting_results(planned.programs[kTrainProgram], peers);
   return with_lasting_buffers(planned.memory, planned.programs, lasting);
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/expect_error.h"
 #include "config/validate.h"
+#include "ir/text.h"
 #include "memory/verify_plan.h"
 #include "ops/meets_others.h"
 #include "plan/rank_programs.h"
@@ -97,6 +98,24 @@ TEST_F(EmulatedPeersTest, HaveMemoryOfTheirOwnForWhatTheySendOnce) {
     }
   }
   EXPECT_GT(results, 0u);
+}
+
+// What layers gather includes scales of FP8 data, which belong to the data of the first step.
+TEST_F(EmulatedPeersTest, MayMakeWhatLayersGatherOnceAndSumsInEachStep) {
+  const EmulatedPeers peers{.anew_bytes = 4096, .anew_gathered_bytes = 64};
+  const auto limit_of = [&](const std::string& task) {
+    const Program program = parse_program(
+        "program step rank=0 ranks=2 events=0\nstream s kind=compute priority=0\ngroup tensor "
+        "kind=tensor ranks=0,1\nbuffer x f32 [8] activation step device\nbuffer i i32 [8] "
+        "activation step device\nbuffer y f32 [16] activation step device\nbuffer j i32 [16] "
+        "activation step device\n" +
+        task);
+    return peers.anew_bytes_of(program, program.tasks[0]);
+  };
+  EXPECT_EQ(limit_of("all_gather(x -> y) {group=0} s comm mb=0 layer=0\n"), 64);
+  EXPECT_EQ(limit_of("all_gather(x -> y) {group=0} s comm mb=0\n"), 4096);
+  EXPECT_EQ(limit_of("all_gather(i -> j) {group=0} s comm mb=0 layer=0\n"), 4096);
+  EXPECT_EQ(limit_of("all_reduce(-> rw x) {group=0} s comm mb=0 layer=0\n"), 4096);
 }
 
 TEST_F(EmulatedPeersTest, AreOfRanksThatAreSimulated) {

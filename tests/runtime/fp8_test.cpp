@@ -217,6 +217,34 @@ TEST(Fp8, CopiesInTheTaskThatMakesTheValueChangeNoBit) {
   }
 }
 
+// Attention's result is kept by its backward, which then makes its columns: one task more for each
+// layer and microbatch.
+TEST(Fp8, ColumnsMadeInTheBackwardChangeNoBit) {
+  const auto at_once = [](RunSpec& run) { run.fp8->delays_columns = false; };
+  for (const char* const recipe : {"block", "mxfp8"}) {
+    RunConfig config = fp8_config(recipe);
+    config.train.dtype = "bfloat16";
+    RunSpec spec = resolve_run(resolved(config), 50);
+    const auto num_tasks = [&] { return plan_run(spec).ranks[0].programs[0].tasks.size(); };
+    const size_t delayed = num_tasks();
+    at_once(spec);
+    EXPECT_EQ(delayed, num_tasks() + 2u * 4);
+    const Outcome expected = run(config, 2, {}, {.change = at_once});
+    expect_same_bits(expected, run(config, 2));
+    config.memory.recompute = "full";
+    expect_same_bits(expected, run(config, 2));
+  }
+  for (const char* const schedule : {"1f1b", "zb-h1"}) {
+    RunConfig config = tensor_config(2, "block");
+    config.model.layers = 2;
+    config.train.global_batch = 2;
+    config.parallel.ranks = 4;
+    config.parallel.pipeline = 2;
+    config.parallel.schedule = schedule;
+    expect_same_bits(run(config, 1, {}, {.change = at_once}), run(config, 1));
+  }
+}
+
 // Each rank quantises its own tokens; all have the bits of quantising what they gather: rows and
 // columns that products read, and their scales, too.
 TEST(Fp8, GathersOfCopiesChangeNoBit) {

@@ -112,6 +112,8 @@ TEST(Fp8Watch, EachFactorOfEachProductHasItsNumbers) {
     });
   };
   EXPECT_EQ(at("layers.0.attention.qkv", "x").elems, 2 * kTokens * 128);  // rows and columns
+  // Its columns are made in the backward.
+  EXPECT_EQ(at("layers.0.attention.proj", "x").elems, 2 * kTokens * 128);
   EXPECT_EQ(at("layers.0.attention.proj", "dy").elems, 2 * kTokens * 128);
   EXPECT_EQ(at("layers.0.attention.proj", "w").elems, 2 * 128 * 128);  // once for all microbatches
   EXPECT_NE(at("layers.0.attention.qkv", "w").largest,

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <functional>
 #include <random>
 #include <span>
 #include <utility>
@@ -66,6 +67,7 @@ inline ModelState state_of(const Engine& engine) {
 struct RunStart {
   const ModelState* state = nullptr;  ///< null: fresh weights
   int64_t steps_done = 0;
+  std::function<void(RunSpec&)> change = {};  ///< of what no key decides
 };
 
 inline Outcome run(RunConfig config, int64_t steps, EngineOptions options = {},
@@ -73,7 +75,11 @@ inline Outcome run(RunConfig config, int64_t steps, EngineOptions options = {},
   validate(config);
   config = resolved(config);
   options.poison_step_arena = true;
-  Engine engine(plan_run(resolve_run(config, 50)), options);
+  RunSpec spec = resolve_run(config, 50);
+  if (start.change) {
+    start.change(spec);
+  }
+  Engine engine(plan_run(spec), options);
   engine.write_state(start.state != nullptr
                          ? *start.state
                          : initial_state(engine.plan().layout, engine.plan().run.model, 5));

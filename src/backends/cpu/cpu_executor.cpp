@@ -251,8 +251,9 @@ void CpuExecutor::State::emulate_calls(PreparedProgram& prepared,
         prepared.emulated[task.call] = {
             .copies = stand_in_copies(prepared.calls[task.call], step.rank, stock.size_bytes()),
             .duration_ns = task_ns[task.id.index()],
-            .every_step =
-                prepared.calls[task.call].result_bytes() <= options.emulated_peers->anew_bytes,
+            .every_step = prepared.calls[task.call].result_bytes() <=
+                          options.emulated_peers->anew_bytes_of(
+                              prepared.program, prepared.program.tasks[task.id.index()]),
             .member = check_comm_call(prepared.calls[task.call], step.rank)};
       }
     }

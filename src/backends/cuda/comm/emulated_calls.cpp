@@ -38,6 +38,7 @@ struct TaskDuration {
   size_t program = 0;
   TaskId task;
   int64_t ns = 0;
+  int64_t anew_bytes = 0;  // see EmulatedPeers
 };
 
 /// The tasks that communicate with other ranks.
@@ -52,7 +53,8 @@ std::vector<TaskDuration> durations_of(std::span<const Program> programs,
           program.tasks.size(), program.name, peers.task_ns[i].size());
     for (size_t task = 0; task < program.tasks.size(); ++task) {
       if (meets_others(program, program.tasks[task])) {
-        durations.push_back({i, TaskId(task), peers.task_ns[i][task]});
+        durations.push_back({i, TaskId(task), peers.task_ns[i][task],
+                             peers.anew_bytes_of(program, program.tasks[task])});
       }
     }
   }
@@ -75,13 +77,11 @@ struct EmulatedCalls::State {
   std::map<std::pair<size_t, TaskId>, CudaKernel> kernels;
   DeviceArena stock;
   CallPlayer player;
-  int64_t anew_bytes;
 
-  State(std::vector<TaskDuration> given, int64_t given_anew_bytes)
+  explicit State(std::vector<TaskDuration> given)
       : durations(std::move(given)),
         stock(kStockBytes, "random numbers for emulated ranks"),
-        player(waits_of(durations)),
-        anew_bytes(given_anew_bytes) {
+        player(waits_of(durations)) {
     fill();
     measure_overhead();
   }
@@ -151,7 +151,8 @@ CudaKernel EmulatedCalls::State::kernel_of(const Program& program, const TaskDur
   const OpSpec& spec = program.spec(program.tasks[duration.task.index()]);
   const Group& group = program.groups[group_of(program, spec)->index()];
   return {.launch =
-              [this, &spec, &group, rank = program.rank, wait](const CudaKernelArgs& args) {
+              [this, &spec, &group, rank = program.rank, wait,
+               anew_bytes = duration.anew_bytes](const CudaKernelArgs& args) {
                 const CommCall call = make_comm_call(spec, group, args.operands, spec.op);
                 if (call.exchanges_rows()) {
                   return enqueue_exchange(wait, args.stream, call, check_comm_call(call, rank));
@@ -166,7 +167,7 @@ CudaKernel EmulatedCalls::State::kernel_of(const Program& program, const TaskDur
 }
 
 EmulatedCalls::EmulatedCalls(std::span<const Program> programs, const EmulatedPeers& peers)
-    : state_(std::make_unique<State>(durations_of(programs, peers), peers.anew_bytes)) {
+    : state_(std::make_unique<State>(durations_of(programs, peers))) {
   for (size_t i = 0; i < state_->durations.size(); ++i) {
     const TaskDuration& duration = state_->durations[i];
     state_->kernels.try_emplace({duration.program, duration.task},
