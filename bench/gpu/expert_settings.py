@@ -10,13 +10,15 @@ PRESETS = {
     "olmoe-1b-7b": {"experts": 64, "experts_per_token": 8, "expert_ffn": 1024, "router_normalize": False},
     "qwen3-30b-a3b": {"experts": 128, "experts_per_token": 8, "expert_ffn": 768, "router_normalize": True},
 }
+OWN = ("experts", "experts_per_token", "expert_ffn", "router_normalize")  # what a model without a preset gives itself
 DEFAULTS = {"moe.balance_loss": 0.01, "moe.force_balance": False, "parallel.expert": 1}
 
 
 def of_run(run_file, changes):
     """Sizes, router and number of expert ranks of a run file with `changes` (values of `--set`), or None for a model without."""
     file = tomllib.loads(run_file.read_text(encoding="utf-8"))
-    preset = PRESETS.get(file["model"].get("preset"))
+    own = {key: file["model"][key] for key in OWN} if "experts" in file["model"] else None
+    preset = PRESETS.get(file["model"].get("preset"), own)
     if preset is None:
         return None
 

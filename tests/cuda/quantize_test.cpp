@@ -2,6 +2,7 @@
 #include "ops/quantize.h"
 
 #include <bit>
+#include <cstring>
 #include <functional>
 
 #include "support/cuda_operand_bytes.h"
@@ -338,6 +339,20 @@ OperandBytes operands_of_source(const OpSpec& spec, uint64_t seed) {
   return operands;
 }
 
+/// The first words of 8 bytes that differ, with their places.
+std::string differing_words(const std::vector<std::byte>& is,
+                            const std::vector<std::byte>& wanted) {
+  std::string text;
+  for (size_t i = 0; i + 8 <= is.size() && text.size() < 200; i += 8) {
+    uint64_t a = 0;
+    uint64_t b = 0;
+    std::memcpy(&a, &is[i], 8);
+    std::memcpy(&b, &wanted[i], 8);
+    text += a == b ? "" : fmt::format("[{}] {} instead of {} ", i / 8, a, b);
+  }
+  return text;
+}
+
 // The device's own rounding of the source: its exponential is not the CPU's.
 TEST_F(QuantizeCudaTest, CopiesOfASourceHaveTheBitsOfItsStoredResult) {
   uint64_t seed = 1;
@@ -366,7 +381,8 @@ TEST_F(QuantizeCudaTest, CopiesOfASourceHaveTheBitsOfItsStoredResult) {
           const OperandBytes expected = run_unfused(spec, operands, context());
           for (size_t i = 0; i < expected.size(); ++i) {
             EXPECT_TRUE(fused[i] == expected[i])
-                << of << " " << rows << " x " << columns << " block " << block << " operand " << i;
+                << of << " " << rows << " x " << columns << " block " << block << " operand " << i
+                << ": " << differing_words(fused[i], expected[i]);
           }
           EXPECT_TRUE(run_on_cuda(spec, operands, context()) == fused) << of << ": other bits";
         }

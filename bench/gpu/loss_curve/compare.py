@@ -19,6 +19,7 @@ import time
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent))
+import expert_settings  # noqa: E402
 import gpu_bench  # noqa: E402
 from gpu_bench import Failure  # noqa: E402
 import plot  # noqa: E402
@@ -75,7 +76,8 @@ class Comparison:
         if arguments.device == "cpu":
             changes["train.dtype"] = "float32"
         self.seeds = {f"braid_{seed}": seed for seed in range(2, arguments.seeds + 1)}
-        self.options = gpu_bench.as_arguments(changes | dict(change.split("=", 1) for change in arguments.set))
+        self.changes = changes | dict(change.split("=", 1) for change in arguments.set)
+        self.options = gpu_bench.as_arguments(self.changes)
         # Algorithms are measured while three programs share the GPU: nobody else shall take them from the cache.
         self.environment = {"XDG_CACHE_HOME": str(work / "cache"), "TORCHINDUCTOR_CACHE_DIR": str(work / "inductor")}
 
@@ -93,7 +95,7 @@ class Comparison:
     def describe(self):
         floor = gpu_bench.find_program(self.arguments.bin, "braid_bench_floor")
         text = gpu_bench.run([floor, self.arguments.case, *self.options, "--describe"], 60)
-        shape = gpu_bench.last_json(text)
+        shape = {**gpu_bench.last_json(text), "experts": expert_settings.of_run(self.arguments.case, self.changes)}
         (self.work / "model.json").write_text(json.dumps(shape), encoding="utf-8")
         # Autocast does not know products of groups.
         self.weights = "float32" if self.arguments.device == "cpu" else "fsdp" if shape.get("experts") else "autocast"
