@@ -102,7 +102,9 @@ TEST_F(EmulatedPeersTest, HaveMemoryOfTheirOwnForWhatTheySendOnce) {
 
 // What layers gather includes scales of FP8 data, which belong to the data of the first step.
 TEST_F(EmulatedPeersTest, MayMakeWhatLayersGatherOnceAndSumsInEachStep) {
-  const EmulatedPeers peers{.anew_bytes = 4096, .anew_gathered_bytes = 64};
+  EmulatedPeers peers;
+  peers.anew_bytes = 4096;
+  peers.anew_gathered_bytes = 64;
   const auto limit_of = [&](const std::string& task) {
     const Program program = parse_program(
         "program step rank=0 ranks=2 events=0\nstream s kind=compute priority=0\ngroup tensor "
