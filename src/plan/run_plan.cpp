@@ -14,6 +14,7 @@
 #include "base/errors.h"
 #include "base/parallel_for.h"
 #include "base/text.h"
+#include "memory/known_plans.h"
 #include "memory/quick_plan.h"
 #include "ops/op.h"
 #include "parallel/paired_jobs.h"
@@ -43,6 +44,7 @@ struct PassInput {
   const CostModel* cost_model = nullptr;
   bool verify = true;
   bool quick_memory = false;
+  KnownPlans* known_plans = nullptr;
 };
 
 /// Names the option that disables passes; the pass runner does not know it.
@@ -146,7 +148,8 @@ RankPlan plan_with_passes(PassInput input) {
   for (const Program& program : plan.programs) {
     pointers.push_back(&program);
   }
-  plan.memory = input.quick_memory ? plan_memory_quickly(pointers) : plan_memory(pointers);
+  plan.memory = input.quick_memory ? plan_memory_quickly(pointers)
+                                   : plan_memory(pointers, input.known_plans);
   return plan;
 }
 
@@ -187,6 +190,9 @@ void release_buffers(RankPlan& plan) {
     keep_operands_of_communication(program);
     program.buffers = {};
   }
+  for (StepPlan& step : plan.memory.programs) {
+    step.offset_bytes = {};
+  }
   plan.no_buffers = true;
 }
 
@@ -198,7 +204,8 @@ void release_spare_room(Program& program) {
   program.waits.shrink_to_fit();
 }
 
-RankPlan plan_rank(const RunSpec& run, int rank, const PlanOptions& options) {
+RankPlan plan_rank(const RunSpec& run, int rank, const PlanOptions& options,
+                   KnownPlans& known_plans) {
   ParameterLayout layout = make_rank_layout(run.model, run.mesh, rank, run.parallel);
   PassInput input{
       .programs = build_programs(
@@ -207,7 +214,8 @@ RankPlan plan_rank(const RunSpec& run, int rank, const PlanOptions& options) {
       .disabled_by_key = run.config.overlap.disable_passes,
       .cost_model = options.cost_model,
       .verify = is_verified(options, run.mesh, rank),
-      .quick_memory = !options.verify};
+      .quick_memory = !options.verify,
+      .known_plans = &known_plans};
   std::vector<JobPair> pairs = paired_jobs(run.schedule(), run.mesh.position(rank).pipeline);
   input.setup.options.of<RingExchangeOptions>().pairs = pairs;
   input.setup.options.of<PairForwardBackwardOptions>().pairs = std::move(pairs);
@@ -266,8 +274,9 @@ RunPlan plan_run(const RunSpec& run, const PlanOptions& given_options) {
   }
   check_program_size(run, ranks);
   plan.ranks.resize(ranks.size());
+  KnownPlans known_plans;
   parallel_for(ranks.size(), options.num_threads, [&](size_t i) {
-    plan.ranks[i] = plan_rank(run, ranks[i], options);
+    plan.ranks[i] = plan_rank(run, ranks[i], options, known_plans);
     if (options.for_simulation && !is_ordered && !is_first_of_stage(run.mesh, ranks[i])) {
       release_buffers(plan.ranks[i]);
     }

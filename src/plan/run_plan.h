@@ -23,6 +23,7 @@ struct RankPlan {
   std::vector<PassRecord> passes;  ///< of the training program
   /// The programs have no buffers, and only tasks that communicate have operands, which refer to
   /// the former buffers: a simulation reads nothing else, and these are most bytes of a program.
+  /// `memory` has no offsets of step buffers.
   bool no_buffers = false;
 };
 
