@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <span>
 
 #include "base/wide_hash.h"
 #include "ir/program.h"
@@ -27,5 +28,9 @@ class KnownPlans {
   mutable std::mutex mutex_;
   std::map<WideHash::Value, StepPlan> plans_;
 };
+
+/// The same plan as that of `plan_memory`, with step plans from `known` if it has them. Adds those
+/// that it makes.
+MemoryPlan plan_memory_with(std::span<const Program* const> programs, KnownPlans& known);
 
 }  // namespace braid

@@ -120,8 +120,8 @@ StepPlan pack_step(const Program& program, int64_t search_ns, KnownPlans& known)
 
 StepPlan plan_step(const Program& program, const MemoryPlan& plan, int64_t search_ns,
                    KnownPlans* known) {
-  StepPlan step = known == nullptr ? pack_step(program, search_ns)
-                                   : pack_step(program, search_ns, *known);
+  StepPlan step =
+      known == nullptr ? pack_step(program, search_ns) : pack_step(program, search_ns, *known);
   for (size_t index = 0; index < program.buffers.size(); ++index) {
     const Buffer& buffer = program.buffers[index];
     if (buffer.lifetime == Lifetime::kPersistent) {
@@ -145,8 +145,12 @@ MemoryPlan plan_with(std::span<const Program* const> programs, int64_t search_ns
 
 }  // namespace
 
-MemoryPlan plan_memory(std::span<const Program* const> programs, KnownPlans* known) {
-  return plan_with(programs, kOffsetSearchNs, known);
+MemoryPlan plan_memory(std::span<const Program* const> programs) {
+  return plan_with(programs, kOffsetSearchNs, nullptr);
+}
+
+MemoryPlan plan_memory_with(std::span<const Program* const> programs, KnownPlans& known) {
+  return plan_with(programs, kOffsetSearchNs, &known);
 }
 
 MemoryPlan plan_memory_quickly(std::span<const Program* const> programs) {

@@ -11,8 +11,6 @@
 
 namespace braid {
 
-class KnownPlans;
-
 inline constexpr int64_t kBufferAlignmentBytes = 256;
 
 /// The planned size of the buffer: its size, rounded up to a multiple of the alignment.
@@ -57,9 +55,7 @@ struct MemoryPlan {
 /// host (Placement::kHost) are placed in a separate arena by the same rules. Throws InternalError
 /// if persistent buffers of one name differ in dtype or size, or for a persistent buffer on the
 /// host.
-/// Takes step plans from `known` if it has them, which changes no offset, and adds those that it
-/// makes.
-MemoryPlan plan_memory(std::span<const Program* const> programs, KnownPlans* known = nullptr);
+MemoryPlan plan_memory(std::span<const Program* const> programs);
 
 /// A table of the plan by class, for people, one line per class. It ends with the peak, and with
 /// the host memory if the programs use any.

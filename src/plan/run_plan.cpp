@@ -56,8 +56,10 @@ std::string disabling_options(const PassInput& input, const DebugOptions& debug)
                          : "overlap.disable_passes";
 }
 
-/// Limit on the size of a program: a larger one would take too long to build.
+/// Limits on the size of programs: larger ones would take too long to build, 0.8 ms per pass. Each
+/// takes up to 10 kB of memory; simulations keep less of it.
 constexpr int64_t kMaxPasses = 1 << 18;
+constexpr int64_t kMaxSimulatedPasses = 1 << 20;
 
 /// Layers on a pipeline rank; embedding and head count as one each.
 int64_t layers_of_rank(const RunSpec& run, const ScheduleOptions& schedule, int pipeline_rank) {
@@ -73,7 +75,7 @@ int64_t layers_of_rank(const RunSpec& run, const ScheduleOptions& schedule, int 
 
 /// Limits the passes of one microbatch over one layer, summed over the ranks to plan. Each pass is
 /// one or two dozen tasks.
-void check_program_size(const RunSpec& run, const std::vector<int>& ranks) {
+void check_program_size(const RunSpec& run, const std::vector<int>& ranks, int64_t limit) {
   const ScheduleOptions schedule = run.schedule();
   std::vector<int64_t> layers;
   for (int stage = 0; stage < run.mesh.sizes().pipeline; ++stage) {
@@ -84,14 +86,14 @@ void check_program_size(const RunSpec& run, const std::vector<int>& ranks) {
     passes += static_cast<double>(run.num_microbatches) *
               static_cast<double>(layers[static_cast<size_t>(run.mesh.position(rank).pipeline)]);
   }
-  if (passes > kMaxPasses) {
+  if (passes > static_cast<double>(limit)) {
     const TrainConfig& train = run.config.train;
     throw_config_error(
         "train.global_batch = {} with train.microbatch = {} makes {} microbatches per step on each "
         "of {} ranks; with up to {} layers on a rank that is {:.0f} passes over a layer, more than "
         "the limit of {}; raise train.microbatch or lower train.global_batch or parallel.ranks",
         train.global_batch, train.microbatch, run.num_microbatches, ranks.size(),
-        *std::max_element(layers.begin(), layers.end()), passes, kMaxPasses);
+        *std::max_element(layers.begin(), layers.end()), passes, limit);
   }
 }
 
@@ -126,6 +128,10 @@ PipelineResult run_pipeline(Program program, std::span<const Pass> passes,
   }
 }
 
+MemoryPlan plan_of(std::span<const Program* const> programs, KnownPlans* known) {
+  return known == nullptr ? plan_memory(programs) : plan_memory_with(programs, *known);
+}
+
 RankPlan plan_with_passes(PassInput input) {
   const DebugOptions debug = read_debug_options();
   PassContext context = input.setup.context;
@@ -148,13 +154,23 @@ RankPlan plan_with_passes(PassInput input) {
   for (const Program& program : plan.programs) {
     pointers.push_back(&program);
   }
-  plan.memory = input.quick_memory ? plan_memory_quickly(pointers)
-                                   : plan_memory(pointers, input.known_plans);
+  plan.memory =
+      input.quick_memory ? plan_memory_quickly(pointers) : plan_of(pointers, input.known_plans);
   return plan;
 }
 
 bool is_first_of_stage(const Mesh& mesh, int rank) {
   return rank == mesh.rank_at({.pipeline = mesh.position(rank).pipeline});
+}
+
+/// A page shows few of many stages, and plans again what it needs of the others. Budgets are
+/// checked in the programs of all stages.
+bool keeps_buffers(const RunSpec& run, int rank) {
+  constexpr int kMostStages = 8;
+  const MemoryConfig& memory = run.config.memory;
+  const bool has_budget = !memory.gather_budget.empty() || !memory.grad_budget.empty();
+  return is_first_of_stage(run.mesh, rank) &&
+         (has_budget || run.mesh.position(rank).pipeline < kMostStages);
 }
 
 bool is_verified(const PlanOptions& options, const Mesh& mesh, int rank) {
@@ -272,12 +288,12 @@ RunPlan plan_run(const RunSpec& run, const PlanOptions& given_options) {
   if (is_ordered && !options.stages_lead) {
     add_missing(leading_ranks(run.mesh), ranks);
   }
-  check_program_size(run, ranks);
+  check_program_size(run, ranks, options.for_simulation ? kMaxSimulatedPasses : kMaxPasses);
   plan.ranks.resize(ranks.size());
   KnownPlans known_plans;
   parallel_for(ranks.size(), options.num_threads, [&](size_t i) {
     plan.ranks[i] = plan_rank(run, ranks[i], options, known_plans);
-    if (options.for_simulation && !is_ordered && !is_first_of_stage(run.mesh, ranks[i])) {
+    if (options.for_simulation && !is_ordered && !keeps_buffers(run, ranks[i])) {
       release_buffers(plan.ranks[i]);
     }
   });

@@ -19,8 +19,8 @@ class SimRun {
   /// `plan` must outlive it.
   explicit SimRun(const SimPlan& plan);
 
-  /// Fills `times` (unless it is empty), `step_ns`, and `end_ns` and `compute_ns` of the ranks of a result, which has
-  /// entries for them. False if some tasks wait forever.
+  /// Fills `times` (unless it is empty), `step_ns`, and `end_ns` and `compute_ns` of the ranks of a
+  /// result, which has entries for them. False if some tasks wait forever.
   bool run(const SimOptions& options, SimResult& result);
 
  private:

@@ -13,7 +13,7 @@ namespace {
 
 MemoryPlan plan_with(const Program& program, KnownPlans* known) {
   const Program* const programs[] = {&program};
-  return plan_memory(programs, known);
+  return known == nullptr ? plan_memory(programs) : plan_memory_with(programs, *known);
 }
 
 bool are_equal(const StepPlan& a, const StepPlan& b) {

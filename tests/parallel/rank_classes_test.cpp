@@ -188,9 +188,10 @@ TEST(RankClasses, ARankThatIsNotInTheGroupThatItNamesIsFound) {
   }
   RankPrograms ranks{.programs = {&programs[0], &programs[1]},
                      .program_of = {0, 1, 0, 1},
-                     .ranks_of_group = [](int rank, GroupId) {
-                       return rank < 2 ? std::vector{0, 1} : std::vector{2, 3};
-                     },
+                     .ranks_of_group =
+                         [](int rank, GroupId) {
+                           return rank < 2 ? std::vector{0, 1} : std::vector{2, 3};
+                         },
                      .first_of_group = [](int rank, GroupId) { return rank < 2 ? 0 : 2; }};
   EXPECT_TRUE(faults_of(ranks).empty());
   ranks.first_of_group = [](int rank, GroupId) { return rank == 2 ? 2 : 0; };
