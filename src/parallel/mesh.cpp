@@ -182,7 +182,7 @@ GroupShape expert_shape(std::string_view name, const MeshSizes& sizes, const Exp
                all_pipeline);
 }
 
-GroupShape shape_of(std::string_view name, const Mesh& mesh, int rank) {
+GroupShape group_shape(std::string_view name, const Mesh& mesh, int rank) {
   const MeshPosition at = mesh.position(rank);
   return name.starts_with("expert")
              ? expert_shape(name, mesh.sizes(), mesh.expert_position(rank), at.pipeline)
@@ -232,7 +232,7 @@ ExpertPosition Mesh::expert_position(int rank) const {
 }
 
 Group Mesh::group(std::string_view name, int rank) const {
-  const GroupShape shape = shape_of(name, *this, rank);
+  const GroupShape shape = group_shape(name, *this, rank);
   Group group{.name = std::string(name), .kind = shape.kind, .ranks = {}};
   const auto& [inner, middle, outer, num_inner, num_middle] = shape.in_stage;
   for (int p = shape.pipeline.begin; p < shape.pipeline.end; p += shape.pipeline.step) {
@@ -248,7 +248,7 @@ Group Mesh::group(std::string_view name, int rank) const {
 }
 
 int Mesh::first_in(std::string_view name, int rank) const {
-  const GroupShape shape = shape_of(name, *this, rank);
+  const GroupShape shape = group_shape(name, *this, rank);
   const auto& [inner, middle, outer, num_inner, num_middle] = shape.in_stage;
   return shape.pipeline.begin * sizes_.per_stage() +
          (outer.begin * num_middle + middle.begin) * num_inner + inner.begin;
