@@ -1,8 +1,11 @@
 #include "memory/memory_plan.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "base/errors.h"
+#include "memory/known_plans.h"
 #include "memory/live_ranges.h"
 #include "memory/pack_buffers.h"
 #include "memory/quick_plan.h"
@@ -93,7 +96,8 @@ bool uses_host(const Program& program) {
                      [](const Buffer& buffer) { return buffer.placement == Placement::kHost; });
 }
 
-StepPlan plan_step(const Program& program, const MemoryPlan& plan, int64_t search_ns) {
+/// Without offsets of persistent buffers.
+StepPlan pack_step(const Program& program, int64_t search_ns) {
   const TaskOrder order(program);
   const LiveRanges ranges(program, order);
   StepPlan step;
@@ -101,6 +105,23 @@ StepPlan plan_step(const Program& program, const MemoryPlan& plan, int64_t searc
   if (uses_host(program)) {
     place_on_host(program, order, ranges, search_ns, step);
   }
+  return step;
+}
+
+StepPlan pack_step(const Program& program, int64_t search_ns, KnownPlans& known) {
+  const WideHash::Value key = packing_key(program);
+  std::optional<StepPlan> step = known.find(key);
+  if (!step) {
+    step = pack_step(program, search_ns);
+    known.add(key, *step);
+  }
+  return std::move(*step);
+}
+
+StepPlan plan_step(const Program& program, const MemoryPlan& plan, int64_t search_ns,
+                   KnownPlans* known) {
+  StepPlan step =
+      known == nullptr ? pack_step(program, search_ns) : pack_step(program, search_ns, *known);
   for (size_t index = 0; index < program.buffers.size(); ++index) {
     const Buffer& buffer = program.buffers[index];
     if (buffer.lifetime == Lifetime::kPersistent) {
@@ -110,11 +131,12 @@ StepPlan plan_step(const Program& program, const MemoryPlan& plan, int64_t searc
   return step;
 }
 
-MemoryPlan plan_with(std::span<const Program* const> programs, int64_t search_ns) {
+MemoryPlan plan_with(std::span<const Program* const> programs, int64_t search_ns,
+                     KnownPlans* known) {
   MemoryPlan plan;
   place_persistent(programs, plan);
   for (const Program* program : programs) {
-    plan.programs.push_back(plan_step(*program, plan, search_ns));
+    plan.programs.push_back(plan_step(*program, plan, search_ns, known));
     plan.step_bytes = std::max(plan.step_bytes, plan.programs.back().arena_bytes);
     plan.host_bytes = std::max(plan.host_bytes, plan.programs.back().host_arena_bytes);
   }
@@ -124,11 +146,15 @@ MemoryPlan plan_with(std::span<const Program* const> programs, int64_t search_ns
 }  // namespace
 
 MemoryPlan plan_memory(std::span<const Program* const> programs) {
-  return plan_with(programs, kOffsetSearchNs);
+  return plan_with(programs, kOffsetSearchNs, nullptr);
+}
+
+MemoryPlan plan_memory_with(std::span<const Program* const> programs, KnownPlans& known) {
+  return plan_with(programs, kOffsetSearchNs, &known);
 }
 
 MemoryPlan plan_memory_quickly(std::span<const Program* const> programs) {
-  return plan_with(programs, kQuickSearchNs);
+  return plan_with(programs, kQuickSearchNs, nullptr);
 }
 
 }  // namespace braid

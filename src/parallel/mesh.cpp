@@ -182,6 +182,13 @@ GroupShape expert_shape(std::string_view name, const MeshSizes& sizes, const Exp
                all_pipeline);
 }
 
+GroupShape group_shape(std::string_view name, const Mesh& mesh, int rank) {
+  const MeshPosition at = mesh.position(rank);
+  return name.starts_with("expert")
+             ? expert_shape(name, mesh.sizes(), mesh.expert_position(rank), at.pipeline)
+             : dense_shape(name, mesh.sizes(), at);
+}
+
 }  // namespace
 
 Mesh::Mesh(const MeshSizes& sizes) : sizes_(sizes) {
@@ -225,10 +232,7 @@ ExpertPosition Mesh::expert_position(int rank) const {
 }
 
 Group Mesh::group(std::string_view name, int rank) const {
-  const MeshPosition at = position(rank);
-  const GroupShape shape = name.starts_with("expert")
-                               ? expert_shape(name, sizes_, expert_position(rank), at.pipeline)
-                               : dense_shape(name, sizes_, at);
+  const GroupShape shape = group_shape(name, *this, rank);
   Group group{.name = std::string(name), .kind = shape.kind, .ranks = {}};
   const auto& [inner, middle, outer, num_inner, num_middle] = shape.in_stage;
   for (int p = shape.pipeline.begin; p < shape.pipeline.end; p += shape.pipeline.step) {
@@ -241,6 +245,13 @@ Group Mesh::group(std::string_view name, int rank) const {
     }
   }
   return group;
+}
+
+int Mesh::first_in(std::string_view name, int rank) const {
+  const GroupShape shape = group_shape(name, *this, rank);
+  const auto& [inner, middle, outer, num_inner, num_middle] = shape.in_stage;
+  return shape.pipeline.begin * sizes_.per_stage() +
+         (outer.begin * num_middle + middle.begin) * num_inner + inner.begin;
 }
 
 int Mesh::index_in(std::string_view name, int rank) const {

@@ -92,6 +92,8 @@ class Mesh {
   /// Returns the group with that name that contains `rank`. Throws InternalError for an unknown
   /// name.
   Group group(std::string_view name, int rank) const;
+  /// The first rank of that group, without listing it.
+  int first_in(std::string_view name, int rank) const;
   /// Position of `rank` in that group.
   int index_in(std::string_view name, int rank) const;
 

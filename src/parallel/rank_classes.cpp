@@ -84,6 +84,9 @@ class RankClassifier {
       for (size_t use = 0; use < program.groups.size(); ++use) {
         const GroupId group = program.groups[use].group;
         const std::vector<int>& listed = program.program->groups[group.index()].ranks;
+        if (is_listed(rank, use, listed.size())) {
+          continue;
+        }
         if (ranks_.ranks_of_group) {
           add_group(rank, use, ranks_.ranks_of_group(static_cast<int>(rank), group), listed.size());
         } else {
@@ -91,6 +94,21 @@ class RankClassifier {
         }
       }
     }
+  }
+
+  /// True if another member has listed the group. `check_members` checks that this rank is in it.
+  bool is_listed(size_t rank, size_t use, size_t expected_size) {
+    if (!ranks_.first_of_group) {
+      return false;
+    }
+    const int first =
+        ranks_.first_of_group(static_cast<int>(rank), calls_of(rank).groups[use].group);
+    const auto found = by_first_.find({names_of_[ranks_.program_of[rank]][use], first});
+    if (found == by_first_.end() || groups_[found->second].ranks.size() != expected_size) {
+      return false;
+    }
+    groups_of_[rank].push_back(found->second);
+    return true;
   }
 
   void add_group(size_t rank, size_t use, const std::vector<int>& members, size_t expected_size) {
@@ -137,20 +155,41 @@ class RankClassifier {
     }
   }
 
-  /// All members that communicate in a group with this name must agree on its ranks.
+  /// All members that communicate in a group with this name must agree on its ranks, and no other
+  /// rank may have it.
   void check_members() {
-    for (size_t group = 0; group < groups_.size() && faults_.empty(); ++group) {
-      for (const int member : groups_[group].ranks) {
-        const auto rank = static_cast<size_t>(member);
-        const auto& names = names_of_[ranks_.program_of[rank]];
-        const auto use = std::ranges::find(names, groups_[group].name) - names.begin();
-        if (use < std::ssize(names) && groups_of_[rank][static_cast<size_t>(use)] != group) {
-          const GroupFacts& other = groups_[groups_of_[rank][static_cast<size_t>(use)]];
-          faults_.push_back(fmt::format("group {} has ranks {}, but its member {} says {}",
-                                        names_[other.name], list_ranks(groups_[group].ranks),
-                                        member, list_ranks(other.ranks)));
-        }
+    std::vector<size_t> num_users(groups_.size());
+    for (size_t rank = 0; rank < num_ranks() && faults_.empty(); ++rank) {
+      for (const uint32_t group : groups_of_[rank]) {
+        ++num_users[group];
       }
+    }
+    for (uint32_t group = 0; group < groups_.size() && faults_.empty(); ++group) {
+      check_members_of(group, num_users[group]);
+    }
+  }
+
+  void check_members_of(uint32_t group, size_t num_users) {
+    size_t num_members = 0;
+    for (const int member : groups_[group].ranks) {
+      const auto rank = static_cast<size_t>(member);
+      const auto& names = names_of_[ranks_.program_of[rank]];
+      const auto use = std::ranges::find(names, groups_[group].name) - names.begin();
+      if (use == std::ssize(names)) {
+        continue;
+      }
+      ++num_members;
+      if (groups_of_[rank][static_cast<size_t>(use)] != group) {
+        const GroupFacts& other = groups_[groups_of_[rank][static_cast<size_t>(use)]];
+        faults_.push_back(fmt::format("group {} has ranks {}, but its member {} says {}",
+                                      names_[other.name], list_ranks(groups_[group].ranks), member,
+                                      list_ranks(other.ranks)));
+      }
+    }
+    if (num_users != num_members && faults_.empty()) {
+      faults_.push_back(fmt::format("group {} has ranks {}, but {} ranks say that they are in it",
+                                    names_[groups_[group].name], list_ranks(groups_[group].ranks),
+                                    num_users));
     }
   }
 

@@ -19,6 +19,9 @@ struct RankPrograms {
   /// Returns the global ranks, in group order, of a group of the rank's program. If not set,
   /// Program::groups is used, which is correct if every rank has its own program.
   std::function<std::vector<int>(int rank, GroupId group)> ranks_of_group;
+  /// Returns the first rank of what `ranks_of_group` returns, which is then the same for each of
+  /// these ranks and is listed once for all of them. If not set, it is listed for each rank.
+  std::function<int(int rank, GroupId group)> first_of_group = {};
 
   int num_ranks() const { return static_cast<int>(program_of.size()); }
 };

@@ -4,48 +4,19 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <variant>
 
 #include "base/parallel_for.h"
-#include "base/philox.h"
+#include "base/wide_hash.h"
 #include "ops/op.h"
 #include "plan/build_programs.h"
 
 namespace braid {
 namespace {
 
-/// What is compared of a rank, as a hash of 128 bits: outlines are too large to be kept.
-using Outline = std::pair<uint64_t, uint64_t>;
-
-class Hasher {
- public:
-  void add(uint64_t value) {
-    hash_.first = (hash_.first ^ value) * 0x9E3779B97F4A7C15ull;
-    hash_.first ^= hash_.first >> 29;
-    hash_.second = (hash_.second + value) * 0xD6E8FEB86659FD93ull;
-    hash_.second ^= hash_.second >> 32;
-  }
-  void add(std::string_view text) {
-    add(text.size());
-    add(stable_hash(text.data(), text.size()));
-    add(stable_hash(text.data(), text.size(), /*hash=*/text.size()));
-  }
-  void add(const Shape& shape) {
-    add(static_cast<uint64_t>(shape.rank()));
-    for (const int64_t dim : shape) {
-      add(static_cast<uint64_t>(dim));
-    }
-  }
-  template <class Enum>
-  requires std::is_enum_v<Enum>
-  void add(Enum value) { add(static_cast<uint64_t>(value)); }
-  const Outline& hash() const { return hash_; }
-
- private:
-  Outline hash_{1, 2};
-};
+/// What is compared of a rank: outlines are too large to be kept.
+using Outline = WideHash::Value;
 
 /// Calls address members of these groups one by one, so it matters which one a rank is.
 bool has_neighbours(GroupKind kind) {
@@ -55,7 +26,7 @@ bool has_neighbours(GroupKind kind) {
 /// Adds one program to the outline of its rank.
 class ProgramHasher {
  public:
-  ProgramHasher(const Program& program, const CostModel& model, Hasher& hasher)
+  ProgramHasher(const Program& program, const CostModel& model, WideHash& hasher)
       : program_(program), model_(model), hasher_(hasher) {}
 
   void run() {
@@ -154,19 +125,19 @@ class ProgramHasher {
 
   const Program& program_;
   const CostModel& model_;
-  Hasher& hasher_;
+  WideHash& hasher_;
 };
 
 Outline outline_of(const RunSpec& run, int rank, const CostModel& model) {
   const ParameterLayout layout = make_rank_layout(run.model, run.mesh, rank, run.parallel);
-  Hasher hasher;
+  WideHash hasher;
   if (run.is_scheduled) {  // a rank follows the leading rank at its place
     hasher.add(static_cast<uint64_t>(run.mesh.position(rank).context));
   }
   for (const Program& program : build_programs(run, layout, rank, {.outline = true})) {
     ProgramHasher(program, model, hasher).run();
   }
-  return hasher.hash();
+  return hasher.value();
 }
 
 }  // namespace

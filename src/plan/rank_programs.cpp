@@ -89,10 +89,15 @@ RankPrograms rank_programs(const RunPlan& plan, size_t program) {
 }
 
 void take_groups_of(const Mesh& mesh, RankPrograms& ranks) {
-  ranks.ranks_of_group = [&mesh, programs = ranks.programs, program_of = ranks.program_of](
+  ranks.ranks_of_group = [mesh, programs = ranks.programs, program_of = ranks.program_of](
                              int rank, GroupId group) {
     const Program& it = *programs[program_of[static_cast<size_t>(rank)]];
     return mesh.group(it.groups[group.index()].name, rank).ranks;
+  };
+  ranks.first_of_group = [mesh, programs = ranks.programs, program_of = ranks.program_of](
+                             int rank, GroupId group) {
+    const Program& it = *programs[program_of[static_cast<size_t>(rank)]];
+    return mesh.first_in(it.groups[group.index()].name, rank);
   };
 }
 

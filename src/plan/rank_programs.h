@@ -16,7 +16,7 @@ namespace braid {
 RankPrograms rank_programs(const RunPlan& plan, size_t program = kTrainProgram);
 
 /// Gives each rank the groups of the mesh that have the names of its program's groups. Needed where
-/// ranks share a program. `mesh` must outlive `ranks`.
+/// ranks share a program.
 void take_groups_of(const Mesh& mesh, RankPrograms& ranks);
 
 /// The ranks that lead the others when an order is chosen for all ranks at once (AllRanks): the

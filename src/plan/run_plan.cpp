@@ -14,6 +14,7 @@
 #include "base/errors.h"
 #include "base/parallel_for.h"
 #include "base/text.h"
+#include "memory/known_plans.h"
 #include "memory/quick_plan.h"
 #include "ops/op.h"
 #include "parallel/paired_jobs.h"
@@ -43,6 +44,7 @@ struct PassInput {
   const CostModel* cost_model = nullptr;
   bool verify = true;
   bool quick_memory = false;
+  KnownPlans* known_plans = nullptr;
 };
 
 /// Names the option that disables passes; the pass runner does not know it.
@@ -54,8 +56,10 @@ std::string disabling_options(const PassInput& input, const DebugOptions& debug)
                          : "overlap.disable_passes";
 }
 
-/// Limit on the size of a program: a larger one would take too long to build.
+/// Limits on the size of programs: larger ones would take too long to build. A pass takes 0.7 ms of
+/// a simulation of 131,072 passes, and 8 kB (bench/simulator.md).
 constexpr int64_t kMaxPasses = 1 << 18;
+constexpr int64_t kMaxSimulatedPasses = 1 << 20;
 
 /// Layers on a pipeline rank; embedding and head count as one each.
 int64_t layers_of_rank(const RunSpec& run, const ScheduleOptions& schedule, int pipeline_rank) {
@@ -71,7 +75,7 @@ int64_t layers_of_rank(const RunSpec& run, const ScheduleOptions& schedule, int 
 
 /// Limits the passes of one microbatch over one layer, summed over the ranks to plan. Each pass is
 /// one or two dozen tasks.
-void check_program_size(const RunSpec& run, const std::vector<int>& ranks) {
+void check_program_size(const RunSpec& run, const std::vector<int>& ranks, int64_t limit) {
   const ScheduleOptions schedule = run.schedule();
   std::vector<int64_t> layers;
   for (int stage = 0; stage < run.mesh.sizes().pipeline; ++stage) {
@@ -82,14 +86,14 @@ void check_program_size(const RunSpec& run, const std::vector<int>& ranks) {
     passes += static_cast<double>(run.num_microbatches) *
               static_cast<double>(layers[static_cast<size_t>(run.mesh.position(rank).pipeline)]);
   }
-  if (passes > kMaxPasses) {
+  if (passes > static_cast<double>(limit)) {
     const TrainConfig& train = run.config.train;
     throw_config_error(
         "train.global_batch = {} with train.microbatch = {} makes {} microbatches per step on each "
         "of {} ranks; with up to {} layers on a rank that is {:.0f} passes over a layer, more than "
         "the limit of {}; raise train.microbatch or lower train.global_batch or parallel.ranks",
         train.global_batch, train.microbatch, run.num_microbatches, ranks.size(),
-        *std::max_element(layers.begin(), layers.end()), passes, kMaxPasses);
+        *std::max_element(layers.begin(), layers.end()), passes, limit);
   }
 }
 
@@ -124,6 +128,10 @@ PipelineResult run_pipeline(Program program, std::span<const Pass> passes,
   }
 }
 
+MemoryPlan plan_of(std::span<const Program* const> programs, KnownPlans* known) {
+  return known == nullptr ? plan_memory(programs) : plan_memory_with(programs, *known);
+}
+
 RankPlan plan_with_passes(PassInput input) {
   const DebugOptions debug = read_debug_options();
   PassContext context = input.setup.context;
@@ -146,12 +154,23 @@ RankPlan plan_with_passes(PassInput input) {
   for (const Program& program : plan.programs) {
     pointers.push_back(&program);
   }
-  plan.memory = input.quick_memory ? plan_memory_quickly(pointers) : plan_memory(pointers);
+  plan.memory =
+      input.quick_memory ? plan_memory_quickly(pointers) : plan_of(pointers, input.known_plans);
   return plan;
 }
 
 bool is_first_of_stage(const Mesh& mesh, int rank) {
   return rank == mesh.rank_at({.pipeline = mesh.position(rank).pipeline});
+}
+
+/// A page shows few of many stages, and plans again what it needs of the others. Budgets are
+/// checked in the programs of all stages.
+bool keeps_buffers(const RunSpec& run, int rank) {
+  constexpr int kMostStages = 8;
+  const MemoryConfig& memory = run.config.memory;
+  const bool has_budget = !memory.gather_budget.empty() || !memory.grad_budget.empty();
+  return is_first_of_stage(run.mesh, rank) &&
+         (has_budget || run.mesh.position(rank).pipeline < kMostStages);
 }
 
 bool is_verified(const PlanOptions& options, const Mesh& mesh, int rank) {
@@ -187,6 +206,9 @@ void release_buffers(RankPlan& plan) {
     keep_operands_of_communication(program);
     program.buffers = {};
   }
+  for (StepPlan& step : plan.memory.programs) {
+    step.offset_bytes = {};
+  }
   plan.no_buffers = true;
 }
 
@@ -198,7 +220,8 @@ void release_spare_room(Program& program) {
   program.waits.shrink_to_fit();
 }
 
-RankPlan plan_rank(const RunSpec& run, int rank, const PlanOptions& options) {
+RankPlan plan_rank(const RunSpec& run, int rank, const PlanOptions& options,
+                   KnownPlans& known_plans) {
   ParameterLayout layout = make_rank_layout(run.model, run.mesh, rank, run.parallel);
   PassInput input{
       .programs = build_programs(
@@ -207,7 +230,8 @@ RankPlan plan_rank(const RunSpec& run, int rank, const PlanOptions& options) {
       .disabled_by_key = run.config.overlap.disable_passes,
       .cost_model = options.cost_model,
       .verify = is_verified(options, run.mesh, rank),
-      .quick_memory = !options.verify};
+      .quick_memory = !options.verify,
+      .known_plans = &known_plans};
   std::vector<JobPair> pairs = paired_jobs(run.schedule(), run.mesh.position(rank).pipeline);
   input.setup.options.of<RingExchangeOptions>().pairs = pairs;
   input.setup.options.of<PairForwardBackwardOptions>().pairs = std::move(pairs);
@@ -264,11 +288,12 @@ RunPlan plan_run(const RunSpec& run, const PlanOptions& given_options) {
   if (is_ordered && !options.stages_lead) {
     add_missing(leading_ranks(run.mesh), ranks);
   }
-  check_program_size(run, ranks);
+  check_program_size(run, ranks, options.for_simulation ? kMaxSimulatedPasses : kMaxPasses);
   plan.ranks.resize(ranks.size());
+  KnownPlans known_plans;
   parallel_for(ranks.size(), options.num_threads, [&](size_t i) {
-    plan.ranks[i] = plan_rank(run, ranks[i], options);
-    if (options.for_simulation && !is_ordered && !is_first_of_stage(run.mesh, ranks[i])) {
+    plan.ranks[i] = plan_rank(run, ranks[i], options, known_plans);
+    if (options.for_simulation && !is_ordered && !keeps_buffers(run, ranks[i])) {
       release_buffers(plan.ranks[i]);
     }
   });

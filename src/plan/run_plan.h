@@ -23,6 +23,7 @@ struct RankPlan {
   std::vector<PassRecord> passes;  ///< of the training program
   /// The programs have no buffers, and only tasks that communicate have operands, which refer to
   /// the former buffers: a simulation reads nothing else, and these are most bytes of a program.
+  /// `memory` has no offsets of step buffers.
   bool no_buffers = false;
 };
 
@@ -73,7 +74,8 @@ struct PlanOptions {
   bool verify = true;
   /// Only to be simulated. With `verify`, only programs of three stages (first, middle, last) are
   /// verified, of one rank each: those of the others come from the same passes over the same kinds
-  /// of layers. Ranks that are not the first of their stage keep no buffers (RankPlan::no_buffers).
+  /// of layers. Of all ranks but the first of each of the first stages, no buffers are kept
+  /// (RankPlan::no_buffers).
   bool for_simulation = false;
   /// Plan so many ranks at once; 0: as many as the machine has threads. Does not change the result.
   int num_threads = 1;

@@ -96,16 +96,17 @@ SimulatedRun::SimulatedRun(const RunSpec& run, const CostModel& model, const Sim
     : model_(model),
       options_(options),
       plan_(plan_first_ranks(run, model, planned)),
-      result_(simulate(rank_programs(), model, options)) {
+      programs_(std::make_shared<const MatchedPrograms>(braid::rank_programs(plan_), model)),
+      result_(simulate(*programs_, model, options)) {
   analyze();
 }
 
 RankPrograms SimulatedRun::rank_programs() const {
-  return braid::rank_programs(plan_);
+  return programs_->ranks();
 }
 
 void SimulatedRun::analyze() {
-  const RankPrograms programs = rank_programs();
+  const RankPrograms& programs = programs_->ranks();
   for (const SimRank& rank : result_.ranks) {
     const RankTimeline timeline = simulated_timeline(programs, result_, rank.rank);
     ranks_.push_back({.rank = rank.rank,
@@ -119,16 +120,23 @@ void SimulatedRun::analyze() {
 }
 
 int64_t SimulatedRun::step_ns_with_load(double load) const {
-  return simulate(rank_programs(), model_, options_, load).step_ns + model_.step_overhead_ns();
+  return simulate_step(*programs_, model_, options_, load) + model_.step_overhead_ns();
 }
 
 int64_t SimulatedRun::step_ns_with(const PriceChanges& changes) const {
+  if (changes == PriceChanges() && routed_load_ == 1.0) {
+    return step_ns();
+  }
+  if (changes.rank_compute.empty() && changes.node_network.empty()) {
+    return simulate_step(*programs_, model_, options_, 1.0, changes) + model_.step_overhead_ns();
+  }
   const RankPrograms programs = split_by_speed(rank_programs(), changes.rank_compute);
   return simulate(programs, model_, options_, 1.0, changes).step_ns + model_.step_overhead_ns();
 }
 
 void SimulatedRun::set_routed_load(double load) {
-  result_ = simulate(rank_programs(), model_, options_, load);
+  routed_load_ = load;
+  result_ = simulate(*programs_, model_, options_, load);
   ranks_.clear();
   means_ = {};
   analyze();
@@ -169,7 +177,7 @@ std::vector<StageMemory> SimulatedRun::memory_by_stage() const {
 }
 
 RankPlan SimulatedRun::plan_with_buffers(int rank) const {
-  const RankPlan& plan = plan_.ranks[rank_programs().program_of[static_cast<size_t>(rank)]];
+  const RankPlan& plan = plan_.ranks[programs_->ranks().program_of[static_cast<size_t>(rank)]];
   if (!plan.no_buffers) {
     return plan;
   }
@@ -177,7 +185,7 @@ RankPlan SimulatedRun::plan_with_buffers(int rank) const {
 }
 
 Timeline SimulatedRun::timeline(std::span<const int> ranks) const {
-  const RankPrograms programs = rank_programs();
+  const RankPrograms& programs = programs_->ranks();
   Timeline timeline{.source = "sim", .ranks = {}};
   for (const int rank : ranks) {
     if (rank < 0 || rank >= spec().mesh.num_ranks()) {

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -116,6 +117,8 @@ class SimulatedRun {
   const CostModel& model_;
   SimOptions options_;
   RunPlan plan_;
+  std::shared_ptr<const MatchedPrograms> programs_;
+  double routed_load_ = 1.0;
   SimResult result_;
   std::vector<SimulatedRank> ranks_;
   SimulatedMeans means_;

@@ -35,6 +35,8 @@ struct PriceChanges {
     return changes;
   }
 
+  friend bool operator==(const PriceChanges&, const PriceChanges&) = default;
+
  private:
   static constexpr std::array<double, kNumGroupKinds> same_prices() {
     std::array<double, kNumGroupKinds> prices{};

@@ -108,7 +108,7 @@ void SimRun::advance(uint32_t lane) {
       queue(lane, price.unit);
       return;
     }
-    times_of(lane).start_ns = now_ns_;
+    lanes_[lane].start_ns = now_ns_;
     finish_task(lane);
   }
 }
@@ -130,10 +130,13 @@ bool SimRun::waits_are_over(uint32_t lane, const Task& task) {
 /// The caller must advance the lane afterwards.
 void SimRun::finish_task(uint32_t lane) {
   const SimPlan::Class& its_class = class_of(lane);
-  times_of(lane).end_ns = now_ns_;
-  result_->ranks[facts(lane).rank_class].end_ns = now_ns_;
-  const EventId event = its_class.program->tasks[task_of(lane)].record;
   Lane& state = lanes_[lane];
+  const uint32_t task = task_of(lane);
+  if (!result_->times.empty()) {
+    result_->times[its_class.first_task + task] = {.start_ns = state.start_ns, .end_ns = now_ns_};
+  }
+  result_->ranks[facts(lane).rank_class].end_ns = now_ns_;
+  const EventId event = its_class.program->tasks[task].record;
   ++state.next;
   state.num_over = 0;
   state.state = LaneState::kBlocked;
@@ -186,7 +189,7 @@ void SimRun::take_unit(uint32_t unit) {
   --it.num_queued;
   it.lane = lane;
   lanes_[lane].state = LaneState::kBusy;
-  times_of(lane).start_ns = now_ns_;
+  lanes_[lane].start_ns = now_ns_;
   const int64_t work_ns = price_of(lane).work_ns;
   if (work_ns == 0) {
     release_unit(unit);
@@ -221,7 +224,7 @@ void SimRun::release_unit(uint32_t unit) {
   const uint32_t lane = std::exchange(unit_of(unit).lane, kNone);
   const uint32_t rank_class = facts(lane).rank_class;
   if (unit % kNumOwnUnits == static_cast<uint32_t>(SimUnit::kCompute)) {
-    result_->ranks[rank_class].compute_ns += now_ns_ - times_of(lane).start_ns;
+    result_->ranks[rank_class].compute_ns += now_ns_ - lanes_[lane].start_ns;
     release_held(rank_class);
   }
   finish_task(lane);
@@ -233,7 +236,7 @@ void SimRun::release_unit(uint32_t unit) {
 // Meetings.
 
 void SimRun::arrive(uint32_t lane, uint32_t meeting) {
-  times_of(lane).start_ns = now_ns_;
+  lanes_[lane].start_ns = now_ns_;
   lanes_[lane].state = LaneState::kBusy;
   if (price_of(lane).demand.row_exchanges > 0) {
     exchanges_.push_back(lane);
@@ -280,7 +283,7 @@ void SimRun::begin_meeting(uint32_t meeting) {
   int64_t work_ns = 0;
   bool has_link = false;
   for (const uint32_t lane : arrived(meeting)) {
-    times_of(lane).start_ns = options_.starts_on_arrival ? times_of(lane).start_ns : now_ns_;
+    lanes_[lane].start_ns = options_.starts_on_arrival ? lanes_[lane].start_ns : now_ns_;
     work_ns = std::max(work_ns, price_of(lane).work_ns);
     has_link |= price_of(lane).link.is_limited();
     occupy_links(lane, meeting, 1);

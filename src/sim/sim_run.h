@@ -19,8 +19,8 @@ class SimRun {
   /// `plan` must outlive it.
   explicit SimRun(const SimPlan& plan);
 
-  /// Fills `times`, `step_ns`, and `end_ns` and `compute_ns` of the ranks of a result, which has
-  /// entries for them. False if some tasks wait forever.
+  /// Fills `times` (unless it is empty), `step_ns`, and `end_ns` and `compute_ns` of the ranks of a
+  /// result, which has entries for them. False if some tasks wait forever.
   bool run(const SimOptions& options, SimResult& result);
 
  private:
@@ -28,6 +28,7 @@ class SimRun {
   enum class LaneState : uint8_t { kBlocked, kQueued, kBusy };
 
   struct Lane {
+    int64_t start_ns = 0;   // of its task
     uint32_t next = 0;      // index into its tasks
     uint32_t num_over = 0;  // waits of that task that have ended
     uint32_t next_waiter = kNone;
@@ -103,9 +104,6 @@ class SimRun {
   std::array<int64_t, 2>& lanes_of(uint32_t lane) {
     return devices_[facts(lane).rank_class]
         .lane_free_ns[static_cast<size_t>(price_of(lane).link_kind)];
-  }
-  TaskTimes& times_of(uint32_t lane) {
-    return result_->times[class_of(lane).first_task + task_of(lane)];
   }
   Unit& unit_of(uint32_t unit) { return devices_[unit / kNumOwnUnits].units[unit % kNumOwnUnits]; }
   uint32_t num_units() const { return static_cast<uint32_t>(devices_.size() * kNumOwnUnits); }

@@ -62,34 +62,44 @@ SimResult empty_result(const RankCalls& calls, const SimPlan& plan) {
   for (const uint32_t kind : result.alike.kind_of) {
     ++result.ranks[kind].num_ranks;
   }
-  result.times.resize(plan.num_tasks());
   return result;
 }
 
+void run_to_the_end(SimRun& run, const SimOptions& options, const RankCalls& calls,
+                    SimResult& result) {
+  if (!run.run(options, result)) {
+    throw_internal_error("{}", find_deadlock(calls, RunOrder::kStreams).value());
+  }
+}
+
 }  // namespace
+
+MatchedPrograms::MatchedPrograms(RankPrograms ranks, const CostModel& model,
+                                 const PriceChanges& changes)
+    : ranks_(std::move(ranks)), calls_(calls_of(ranks_, model, changes)) {}
 
 class Simulator::State {
  public:
   State(const RankPrograms& ranks, const CostModel& model, double routed_load,
         const PriceChanges& changes)
-      : calls_(calls_of(ranks, model, changes)),
-        plan_(calls_, model, routed_load, changes),
+      : programs_(ranks, model, changes),
+        plan_(programs_.calls(), model, routed_load, changes),
         run_(plan_),
-        result_(empty_result(calls_, plan_)) {}
+        result_(empty_result(programs_.calls(), plan_)) {
+    result_.times.resize(plan_.num_tasks());
+  }
 
   const SimResult& run(const SimOptions& options) {
     for (SimRank& rank : result_.ranks) {
       rank.end_ns = 0;
       rank.compute_ns = 0;
     }
-    if (!run_.run(options, result_)) {
-      throw_internal_error("{}", find_deadlock(calls_, RunOrder::kStreams).value());
-    }
+    run_to_the_end(run_, options, programs_.calls(), result_);
     return result_;
   }
 
  private:
-  RankCalls calls_;
+  MatchedPrograms programs_;
   SimPlan plan_;
   SimRun run_;
   SimResult result_;
@@ -109,6 +119,27 @@ const SimResult& Simulator::run(const SimOptions& options) {
 SimResult simulate(const RankPrograms& ranks, const CostModel& model, const SimOptions& options,
                    double routed_load, const PriceChanges& changes) {
   return Simulator(ranks, model, routed_load, changes).run(options);
+}
+
+SimResult simulate(const MatchedPrograms& programs, const CostModel& model,
+                   const SimOptions& options, double routed_load) {
+  const SimPlan plan(programs.calls(), model, routed_load, {});
+  SimRun run(plan);
+  SimResult result = empty_result(programs.calls(), plan);
+  result.times.resize(plan.num_tasks());
+  run_to_the_end(run, options, programs.calls(), result);
+  return result;
+}
+
+int64_t simulate_step(const MatchedPrograms& programs, const CostModel& model,
+                      const SimOptions& options, double routed_load, const PriceChanges& changes) {
+  check(changes.rank_compute.empty() && changes.node_network.empty(),
+        "prices of single ranks or nodes need programs that are matched for them");
+  const SimPlan plan(programs.calls(), model, routed_load, changes);
+  SimRun run(plan);
+  SimResult result = empty_result(programs.calls(), plan);
+  run_to_the_end(run, options, programs.calls(), result);
+  return result.step_ns;
 }
 
 RankPrograms split_by_speed(RankPrograms ranks, const std::vector<double>& rank_compute) {

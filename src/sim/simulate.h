@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "parallel/alike_ranks.h"
+#include "parallel/rank_calls.h"
 #include "parallel/verify_ranks.h"
 #include "sim/cost_model.h"
 #include "sim/price_changes.h"
@@ -57,6 +58,26 @@ struct SimResult {
   std::vector<TaskTimes> times;  ///< by task of each of `ranks`
 };
 
+/// The programs of all ranks with their calls matched and alike ranks found: what simulations with
+/// different prices share. Cannot be moved; hold it by a pointer.
+class MatchedPrograms {
+ public:
+  /// The programs must outlive it, and the model's cluster must have a device for every rank.
+  /// Ranks on nodes of different `changes.node_network` are not alike; nothing else of `changes`
+  /// matters. Throws InternalError naming ranks, tasks and groups if the programs do not satisfy
+  /// `verify_ranks`.
+  MatchedPrograms(RankPrograms ranks, const CostModel& model, const PriceChanges& changes = {});
+  MatchedPrograms(const MatchedPrograms&) = delete;
+  MatchedPrograms& operator=(const MatchedPrograms&) = delete;
+
+  const RankPrograms& ranks() const { return ranks_; }
+  const RankCalls& calls() const { return calls_; }
+
+ private:
+  RankPrograms ranks_;
+  RankCalls calls_;
+};
+
 /// Simulates one set of programs, any number of times. The constructor matches calls, finds ranks
 /// that are alike and prices each spec once: near-linear in the tasks of the distinct programs, and
 /// in ranks times groups. A run allocates nothing, and takes O(log(streams)) per task.
@@ -87,6 +108,14 @@ class Simulator {
 SimResult simulate(const RankPrograms& ranks, const CostModel& model,
                    const SimOptions& options = {}, double routed_load = 1.0,
                    const PriceChanges& changes = {});
+SimResult simulate(const MatchedPrograms& programs, const CostModel& model,
+                   const SimOptions& options = {}, double routed_load = 1.0);
+
+/// The same without the times of tasks: `SimResult::step_ns`. `changes` has no factors of single
+/// nodes or ranks, for which the calls would have to be matched anew.
+int64_t simulate_step(const MatchedPrograms& programs, const CostModel& model,
+                      const SimOptions& options = {}, double routed_load = 1.0,
+                      const PriceChanges& changes = {});
 
 /// The same programs, listed once for each factor of `rank_compute` with which ranks run them: such
 /// ranks are not alike.

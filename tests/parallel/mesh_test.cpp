@@ -72,6 +72,7 @@ TEST(Mesh, GroupsPartitionTheRanks) {
     for (int rank = 0; rank < mesh.num_ranks(); ++rank) {
       const Group group = mesh.group(name, rank);
       ASSERT_TRUE(std::is_sorted(group.ranks.begin(), group.ranks.end())) << name;
+      ASSERT_EQ(mesh.first_in(name, rank), group.ranks.front()) << name << " of rank " << rank;
       const bool middle_stage = name == "embedding" && mesh.position(rank).pipeline == 1;
       ASSERT_EQ(std::count(group.ranks.begin(), group.ranks.end(), rank), middle_stage ? 0 : 1)
           << name << " of rank " << rank;

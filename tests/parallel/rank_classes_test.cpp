@@ -134,6 +134,11 @@ TEST(RankClasses, SharedProgramsAreJudgedAsProgramsOfTheirOwn) {
     all.ranks.ranks_of_group = [&](int rank, GroupId group) {
       return all.unshared[static_cast<size_t>(rank)].groups[group.index()].ranks;
     };
+    if (seed % 4 > 1) {  // groups are listed once
+      all.ranks.first_of_group = [&](int rank, GroupId group) {
+        return all.ranks.ranks_of_group(rank, group).front();
+      };
+    }
     const std::vector<std::string> shared = faults_of(all.ranks);
     const std::vector<std::string> own = faults_of(all.unshared);
     ASSERT_EQ(shared.empty(), own.empty())
@@ -171,6 +176,26 @@ TEST(RankClasses, FindsTheOneCopyThatIsDifferent) {
     return rank == 2 ? std::vector{0, 2} : rank < 2 ? std::vector{0, 1} : std::vector{2, 3};
   };
   EXPECT_THAT(faults_of(ranks).front(), HasSubstr("group pair has ranks"));
+}
+
+TEST(RankClasses, ARankThatIsNotInTheGroupThatItNamesIsFound) {
+  Pair pair;
+  pair[0].send({.peer = 1}, 0);
+  pair[1].recv({.peer = 0}, 0);
+  std::vector<Program> programs = pair.take();
+  for (Program& program : programs) {
+    program.num_ranks = 4;
+  }
+  RankPrograms ranks{.programs = {&programs[0], &programs[1]},
+                     .program_of = {0, 1, 0, 1},
+                     .ranks_of_group =
+                         [](int rank, GroupId) {
+                           return rank < 2 ? std::vector{0, 1} : std::vector{2, 3};
+                         },
+                     .first_of_group = [](int rank, GroupId) { return rank < 2 ? 0 : 2; }};
+  EXPECT_TRUE(faults_of(ranks).empty());
+  ranks.first_of_group = [](int rank, GroupId) { return rank == 2 ? 2 : 0; };
+  EXPECT_THAT(faults_of(ranks), ::testing::Contains(HasSubstr("3 ranks say that they are in it")));
 }
 
 }  // namespace

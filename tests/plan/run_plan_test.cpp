@@ -229,6 +229,10 @@ TEST(RunPlan, CountsTheLayersThatARankHas) {
   EXPECT_THAT(message,
               HasSubstr("8193 microbatches per step on each of 8 ranks; with up to 4 layers on a "
                         "rank that is 262176 passes over a layer, more than the limit of 262144"));
+  config.train.global_batch = 65538;
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { plan_run(resolve_run(config, 0), {.for_simulation = true}); }),
+      HasSubstr("1048608 passes over a layer, more than the limit of 1048576"));
 }
 
 }  // namespace

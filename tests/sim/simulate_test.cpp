@@ -386,6 +386,30 @@ struct Copies {
   std::vector<Program> all;  // a program per rank
 };
 
+TEST(SimulateRandom, MatchedProgramsTakeAsLong) {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    const Copies copies(random_ranks(seed, {.num_ranks = 4}), 3);
+    const auto model = make_analytic_model(small_cluster(12, 6));
+    const MatchedPrograms matched(copies.shared, *model);
+    const SimResult expected = simulate(copies.shared, *model);
+    const SimResult actual = simulate(matched, *model);
+    EXPECT_EQ(actual.step_ns, expected.step_ns);
+    ASSERT_EQ(actual.times.size(), expected.times.size());
+    for (size_t i = 0; i < actual.times.size(); ++i) {
+      ASSERT_EQ(actual.times[i].start_ns, expected.times[i].start_ns) << "seed " << seed;
+      ASSERT_EQ(actual.times[i].end_ns, expected.times[i].end_ns) << "seed " << seed;
+    }
+    EXPECT_EQ(simulate_step(matched, *model), expected.step_ns);
+    PriceChanges changes;
+    changes.network_links = 3;
+    changes.products = 2;
+    EXPECT_EQ(simulate_step(matched, *model, {}, 1.0, changes),
+              simulate(copies.shared, *model, {}, 1.0, changes).step_ns);
+    const SimOptions alone{.contention = false, .starts_on_arrival = true};
+    EXPECT_EQ(simulate_step(matched, *model, alone), simulate(matched, *model, alone).step_ns);
+  }
+}
+
 TEST(SimulateRandom, RanksThatAreAlikeStandForEachOther) {
   for (uint64_t seed = 1; seed <= thinned_count(200u, 5); ++seed) {
     const Copies copies(random_ranks(seed, {.num_ranks = 4}), 3);
