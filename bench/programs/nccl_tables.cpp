@@ -6,7 +6,7 @@
 #include "base/errors.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "programs/published_rows.h"
+#include "programs/fitting_half.h"
 
 namespace braid {
 namespace {

@@ -19,7 +19,7 @@ struct NcclTable {
   std::string name;
   std::string cluster;
   CommKind kind = CommKind::kAllReduce;
-  bool is_fitted = false;  ///< whether prices may be fitted to it: the coin of `is_fitting_row`
+  bool is_fitted = false;  ///< whether prices may be fitted to it: the coin of fitting_half.h
   std::vector<NcclTime> times;
 };
 

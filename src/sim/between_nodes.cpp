@@ -67,23 +67,25 @@ double ring_ns(const NodesCall& call) {
   const double long_ns = bytes_ns(call.cluster, call.spec);
   const double rate =
       std::min(inside_rate(call.cluster, call.spec), call.network);  // as bytes_ns has it
+  // With one rank in each node nothing hides the network's latency: NCCL takes that of a tree.
+  const bool is_alone = call.place.num_ranks == call.place.num_nodes;
   const auto latency = [&](double base_ns, double posts, int64_t in_ns, int64_t out_ns) {
     const double inside_ns = std::max(static_cast<double>(in_ns), posts * kPostNs);
     return base_ns + (steps.all - steps.between_nodes) * inside_ns +
            steps.between_nodes * static_cast<double>(out_ns);
   };
   const double plateau = call.spec.kind == CommKind::kAllReduce ? kRingPlateau : 1.0;
-  const double simple =
-      call_ns(call.spec.kind) +
-      plateau * latency(kRingBases.simple_ns, kSimplePosts, in.ring_step_ns, out.ring_step_ns) +
-      long_ns;
-  const double middle =
-      latency(kRingBases.middle_ns, 1, in.ring_step_middle_ns, out.ring_step_middle_ns) +
-      long_ns / kRingMiddleRate;
+  const double simple = call_ns(call.spec.kind) +
+                        plateau * latency(kRingBases.simple_ns, kSimplePosts, in.ring_step_ns,
+                                          is_alone ? out.tree_step_ns : out.ring_step_ns) +
+                        long_ns;
+  const double middle = latency(kRingBases.middle_ns, 1, in.ring_step_middle_ns,
+                                is_alone ? out.tree_step_middle_ns : out.ring_step_middle_ns) +
+                        long_ns / kRingMiddleRate;
   const double small_rate = std::min(rate / 2, kSmallBytesPerNs);
-  const double small =
-      latency(kRingBases.small_ns, 1, in.ring_step_small_ns, out.ring_step_small_ns) +
-      long_ns * rate / small_rate;
+  const double small = latency(kRingBases.small_ns, 1, in.ring_step_small_ns,
+                               is_alone ? out.tree_step_small_ns : out.ring_step_small_ns) +
+                       long_ns * rate / small_rate;
   return std::min({simple, middle, small});
 }
 
