@@ -7,10 +7,10 @@
 
 #include "base/errors.h"
 #include "base/file.h"
-#include "base/philox.h"
 #include "base/text.h"
 #include "config/load.h"
 #include "config/validate.h"
+#include "programs/fitting_half.h"
 #include "sim/cluster.h"
 
 namespace braid {
@@ -133,15 +133,6 @@ PublishedRow row_of(const Line& line, const std::map<std::string, ModelConfig>& 
 }
 
 }  // namespace
-
-// FNV-1a of names that are nearly alike differs in few bits: the finalizer of MurmurHash3 (Appleby,
-// public domain) spreads them.
-bool is_fitting_row(const std::string& name) {
-  uint64_t hash = stable_hash(name.data(), name.size());
-  hash = (hash ^ (hash >> 33)) * 0xFF51AFD7ED558CCDull;
-  hash = (hash ^ (hash >> 33)) * 0xC4CEB9FE1A85EC53ull;
-  return ((hash ^ (hash >> 33)) & 1) == 0;
-}
 
 std::vector<PublishedRow> load_published_rows(const std::string& folder) {
   const std::map<std::string, ModelConfig> models = models_of(folder + "/models.txt");

@@ -16,12 +16,8 @@ struct PublishedRow {
   RunConfig config;  ///< resolved
   std::string layout;
   double seconds = 0;
-  bool is_fitted = false;  ///< whether stacks may be fitted to it: the coin of `is_fitting_row`
+  bool is_fitted = false;  ///< whether stacks may be fitted to it: the coin of fitting_half.h
 };
-
-/// The fixed coin that splits rows: depends on the name alone. Stacks are fitted to rows that it
-/// selects; the others are never fitted.
-bool is_fitting_row(const std::string& name);
 
 /// The rows of `folder`/rows.txt with the models of `folder`/models.txt. Paths of clusters are
 /// relative to the repository's root, two folders above. Throws DataError for a line that cannot be

@@ -3,6 +3,8 @@
 
 #include "base/errors.h"
 #include "sim/analytic_model.h"
+#include "sim/between_nodes.h"
+#include "sim/comm_steps.h"
 
 namespace braid {
 namespace {
@@ -26,8 +28,9 @@ constexpr double kRingLoopLoss = 0.38;
 // in small stores, which leaves about a quarter of the rate; with LL128 in between, 0.4.
 constexpr double kRingBaseNs = 8'400;
 constexpr double kRingSmallBaseNs = 3'600;
-constexpr double kTreeBaseNs = 0;
-constexpr double kTreeSmallBaseNs = 4'400;
+constexpr double kTreeBaseNs = 8'400;
+constexpr double kTreeSmallBaseNs = 6'800;
+constexpr double kMulticastNs = 25'000;
 constexpr double kSmallRate = 0.4;
 
 // The least time of an NCCL call in a step, even with few bytes and steps: its kernels start, and
@@ -60,13 +63,9 @@ double kind_fraction(CommKind kind) {
   }
 }
 
-/// Steps from rank to rank: all, and those between nodes.
-struct Steps {
-  double all = 0;
-  double between_nodes = 0;
-};
+}  // namespace
 
-Steps ring_steps(CommKind kind, const GroupPlacement& place) {
+CommSteps ring_steps(CommKind kind, const GroupPlacement& place) {
   const int laps = kind == CommKind::kAllReduce ? 2 : 1;
   if (kind == CommKind::kSendRecv) {
     return {1.0, place.num_nodes > 1 ? 1.0 : 0.0};
@@ -77,7 +76,6 @@ Steps ring_steps(CommKind kind, const GroupPlacement& place) {
   return {laps * (place.num_ranks - 1.0), laps * (place.num_nodes - 1.0)};
 }
 
-/// Bytes that each rank sends, per byte of the buffer.
 double sent_part(CommKind kind, int num_ranks) {
   const double others = (num_ranks - 1.0) / num_ranks;
   switch (kind) {
@@ -96,7 +94,6 @@ bool is_message(CommKind kind) {
   return kind == CommKind::kSendRecv || kind == CommKind::kBroadcast || kind == CommKind::kReduce;
 }
 
-/// Rate of a device's link in bytes per ns, inside a node and between nodes.
 double inside_rate(const Cluster& cluster, const CommSpec& spec) {
   const bool in_loops = !is_message(spec.kind) && spec.kind != CommKind::kAllToAll;
   const double lost = in_loops ? kRingLoopLoss / ring_steps(spec.kind, spec.placement).all : 0.0;
@@ -109,8 +106,11 @@ double outside_rate(const Cluster& cluster, const GroupPlacement& place) {
          place.oversubscription * kNetworkFraction * 1e-9;
 }
 
-/// Time of the bytes alone. Traffic between nodes uses the links of all ranks of a node together,
-/// and is no faster than traffic inside; in an all-to-all and a send each rank uses its own link.
+double multicast_rate(const Cluster& cluster) {
+  return cluster.intra_node.bytes_per_s * cluster.device.stack.communication *
+         cluster.device.node.multicast * 1e-9;
+}
+
 double bytes_ns(const Cluster& cluster, const CommSpec& spec) {
   const GroupPlacement& place = spec.placement;
   const auto whole = static_cast<double>(spec.bytes);
@@ -128,6 +128,17 @@ double bytes_ns(const Cluster& cluster, const CommSpec& spec) {
   return sent / std::min(inside, links * outside);
 }
 
+double call_ns(CommKind kind) {
+  return is_message(kind) ? kMessageCallNs : kCollectiveCallNs;
+}
+
+namespace {
+
+/// Without an order of the ranks: every rank sends to its peers directly.
+bool goes_to_peers(CommKind kind) {
+  return kind == CommKind::kSendRecv || kind == CommKind::kAllToAll;
+}
+
 struct Latency {
   double base_ns;
   double intra_ns;
@@ -136,18 +147,13 @@ struct Latency {
   double least_ns;  ///< for all steps together
 };
 
-double step_ns(const Steps& steps, const Latency& latency) {
+double step_ns(const CommSteps& steps, const Latency& latency) {
   return std::max(latency.least_ns, latency.base_ns +
                                         (steps.all - steps.between_nodes) * latency.intra_ns +
                                         steps.between_nodes * latency.inter_ns);
 }
 
-/// The least time of a call with long messages.
-double least_ns(CommKind kind) {
-  return is_message(kind) ? kMessageCallNs : kCollectiveCallNs;
-}
-
-double faster(const Steps& steps, const Latency& large, const Latency& small, double bytes_ns) {
+double faster(const CommSteps& steps, const Latency& large, const Latency& small, double bytes_ns) {
   return std::min(step_ns(steps, large) + bytes_ns / large.rate,
                   step_ns(steps, small) + bytes_ns / small.rate);
 }
@@ -156,27 +162,29 @@ double ring_ns(const Cluster& cluster, const CommSpec& spec) {
   const FabricSpec& in = cluster.intra_node;
   const FabricSpec& out = cluster.inter_node;
   const Latency large{kRingBaseNs, static_cast<double>(in.ring_step_ns),
-                      static_cast<double>(out.ring_step_ns), 1.0, least_ns(spec.kind)};
+                      static_cast<double>(out.ring_step_ns), 1.0, call_ns(spec.kind)};
   const Latency small{kRingSmallBaseNs, static_cast<double>(in.ring_step_small_ns),
                       static_cast<double>(out.ring_step_small_ns), kSmallRate, kSmallCallNs};
-  const Steps steps = ring_steps(spec.kind, spec.placement);
+  const CommSteps steps = ring_steps(spec.kind, spec.placement);
   return faster(steps, large, small, bytes_ns(cluster, spec));
 }
 
-/// Along a chain of the ranks of each node, across nodes in a binary tree; twice for a reduction.
+/// Along a chain of the ranks of a node; twice for a sum that all get.
 double tree_ns(const Cluster& cluster, const CommSpec& spec) {
-  const GroupPlacement& place = spec.placement;
   const int ways = spec.kind == CommKind::kAllReduce ? 2 : 1;
-  const double depth = std::ceil(std::log2(static_cast<double>(place.num_nodes)));
-  const double chain = std::ceil(static_cast<double>(place.num_ranks) / place.num_nodes) - 1.0;
-  const Steps steps{ways * (chain + depth), ways * depth};
+  const CommSteps steps{ways * (spec.placement.num_ranks - 1.0), 0};
   const FabricSpec& in = cluster.intra_node;
-  const FabricSpec& out = cluster.inter_node;
-  const Latency large{kTreeBaseNs, static_cast<double>(in.tree_step_ns),
-                      static_cast<double>(out.tree_step_ns), 1.0, least_ns(spec.kind)};
-  const Latency small{kTreeSmallBaseNs, static_cast<double>(in.tree_step_small_ns),
-                      static_cast<double>(out.tree_step_small_ns), kSmallRate, kSmallCallNs};
+  const Latency large{kTreeBaseNs, static_cast<double>(in.tree_step_ns), 0, 1.0,
+                      call_ns(spec.kind)};
+  const Latency small{kTreeSmallBaseNs, static_cast<double>(in.tree_step_small_ns), 0, kSmallRate,
+                      kSmallCallNs};
   return faster(steps, large, small, bytes_ns(cluster, spec));
+}
+
+/// Switches sum what all ranks of a node send them.
+double multicast_ns(const Cluster& cluster, const CommSpec& spec) {
+  return kCollectiveCallNs + kMulticastNs +
+         static_cast<double>(spec.bytes) / multicast_rate(cluster);
 }
 
 /// Every rank writes to every other in one step (two for an all-reduce: scatter, then gather).
@@ -223,6 +231,9 @@ double analytic_comm_ns(const Cluster& cluster, const CommSpec& spec) {
   if (spec.placement.num_ranks < 2) {
     return 0;
   }
+  if (spec.placement.num_nodes > 1 && !goes_to_peers(spec.kind)) {
+    return between_nodes_ns(cluster, spec);
+  }
   const double sent_bytes =
       sent_part(spec.kind, spec.placement.num_ranks) * static_cast<double>(spec.bytes);
   switch (spec.algorithm) {
@@ -230,6 +241,8 @@ double analytic_comm_ns(const Cluster& cluster, const CommSpec& spec) {
       return ring_ns(cluster, spec);
     case CommAlgorithm::kTree:
       return tree_ns(cluster, spec);
+    case CommAlgorithm::kNvls:
+      return multicast_ns(cluster, spec);
     case CommAlgorithm::kDirect:
       return direct_ns(cluster, spec, sent_bytes);
     default:

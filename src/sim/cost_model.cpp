@@ -14,7 +14,7 @@ namespace braid {
 namespace {
 
 constexpr std::array<std::string_view, kNumCommAlgorithms> kAlgorithmNames = {
-    "ring", "tree", "direct", "copy_engine_ring", "copy_engine_direct"};
+    "ring", "tree", "direct", "copy_engine_ring", "copy_engine_direct", "nvls", "nvls_tree", "pat"};
 
 constexpr CommKind kind_of(CommOp op) {
   switch (op) {
@@ -101,6 +101,26 @@ CommChoice copied(const CostModel& model, CommKind kind, const GroupPlacement& p
   return {spec, model.comm_cost(spec)};
 }
 
+/// Why NCCL lacks one of its newer algorithms for the spec; empty if it has it.
+std::string library_fault(const CommSpec& spec) {
+  const GroupPlacement& place = spec.placement;
+  const bool is_nvls = spec.algorithm == CommAlgorithm::kNvls;
+  if (is_nvls || spec.algorithm == CommAlgorithm::kNvlsTree) {
+    if (spec.kind != CommKind::kAllReduce || place.fewest_per_node < 2 ||
+        is_nvls != (place.num_nodes == 1)) {
+      return fmt::format("algorithm {} is for all_reduce of 2 and more ranks of each node, {}",
+                         comm_algorithm_name(spec.algorithm),
+                         is_nvls ? "on one node" : "on several nodes");
+    }
+  }
+  const bool is_gather = spec.kind == CommKind::kAllGather || spec.kind == CommKind::kReduceScatter;
+  if (spec.algorithm == CommAlgorithm::kPat &&
+      (!is_gather || place.num_nodes < 2 || place.num_nodes != place.num_ranks)) {
+    return "algorithm pat is for all_gather and reduce_scatter of one rank on each node";
+  }
+  return "";
+}
+
 /// The time of this spec's call on its links, as in the executor.
 LinkTime link_time_of(const LinkOptions& links, const OpSpec& spec, const Group& group) {
   const std::vector<std::byte*> no_addresses(spec.operands.size());
@@ -171,7 +191,13 @@ std::string comm_fault(const CommSpec& spec) {
   if (spec.algorithm == CommAlgorithm::kTree && !has_tree) {
     return fmt::format("there is no tree for {}", comm_kind_name(spec.kind));
   }
-  return "";
+  return library_fault(spec);
+}
+
+bool has_algorithm(const Cluster& cluster, const CommSpec& spec) {
+  const bool sums_in_switches =
+      spec.algorithm == CommAlgorithm::kNvls || spec.algorithm == CommAlgorithm::kNvlsTree;
+  return comm_fault(spec).empty() && (!sums_in_switches || cluster.device.node.multicast > 0);
 }
 
 CommChoice cheapest_algorithm(const CostModel& model, CommKind kind,
@@ -179,11 +205,14 @@ CommChoice cheapest_algorithm(const CostModel& model, CommKind kind,
   const CommSpec ring{
       .kind = kind, .algorithm = CommAlgorithm::kRing, .placement = placement, .bytes = bytes};
   CommChoice best{ring, model.comm_cost(ring)};
-  CommSpec tree = ring;
-  tree.algorithm = CommAlgorithm::kTree;
-  if (comm_fault(tree).empty()) {
-    const Cost cost = model.comm_cost(tree);
-    best = cost.ns < best.cost.ns ? CommChoice{tree, cost} : best;
+  for (const CommAlgorithm algorithm : {CommAlgorithm::kTree, CommAlgorithm::kNvls,
+                                        CommAlgorithm::kNvlsTree, CommAlgorithm::kPat}) {
+    CommSpec other = ring;
+    other.algorithm = algorithm;
+    if (has_algorithm(model.cluster(), other)) {
+      const Cost cost = model.comm_cost(other);
+      best = cost.ns < best.cost.ns ? CommChoice{other, cost} : best;
+    }
   }
   return best;
 }

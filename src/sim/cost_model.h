@@ -62,9 +62,12 @@ enum class CommAlgorithm : uint8_t {
   kDirect,            ///< SMs of every rank exchange with all others at once; inside a node
   kCopyEngineRing,    ///< copy engines forward pieces to the neighbour; inside a node
   kCopyEngineDirect,  ///< copy engines push to all other ranks, one after the other; inside a node
+  kNvls,              ///< switches of a node sum (NVLink SHARP): all-reduce inside a node
+  kNvlsTree,          ///< the same in each node, and a tree between nodes
+  kPat,               ///< parallel aggregated trees: gathers and scatters of one rank per node
 };
 
-inline constexpr size_t kNumCommAlgorithms = 5;
+inline constexpr size_t kNumCommAlgorithms = 8;
 
 /// Names as in program text and profiles: "all_reduce", "ring", "copy_engine_ring", ...
 std::string_view comm_kind_name(CommKind kind);
@@ -89,8 +92,11 @@ struct CommSpec {
 };
 
 /// Why the communication is impossible; empty if it is possible. Copy engines cannot add, and only
-/// work inside a node.
+/// work inside a node. Whether a cluster's switches can sum is not asked: `has_algorithm`.
 std::string comm_fault(const CommSpec& spec);
+
+/// Whether NCCL has this algorithm for the spec on that cluster.
+bool has_algorithm(const Cluster& cluster, const CommSpec& spec);
 
 /// Rates of two activities that run at the same time, each as a fraction of its rate alone, in (0,
 /// 1].
@@ -152,7 +158,7 @@ class CostModel {
   CostModel& operator=(const CostModel&) = default;
 };
 
-/// The faster of ring and tree, as NCCL chooses.
+/// The fastest of ring, tree, NVLink SHARP and PAT, as NCCL chooses.
 struct CommChoice {
   CommSpec spec;
   Cost cost;

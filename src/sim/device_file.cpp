@@ -82,17 +82,22 @@ constexpr std::array kKeys = {
     Key{"node", "devices", BRAID_PLACE(node.devices), 1, kMaxDevices, 1, true},
     Key{"node", "link", BRAID_PLACE(node.inside.name), 0, 0, 1, true},
     Key{"node", "gbytes_per_s", BRAID_PLACE(node.inside.bytes_per_s), 0.01, kMaxRate, kGiga, true},
+    Key{"node", "multicast", BRAID_PLACE(node.multicast), 0, 1},
     Key{"node", "ring_step_ns", BRAID_PLACE(node.inside.ring_step_ns), 0, kMaxNs},
+    Key{"node", "ring_step_middle_ns", BRAID_PLACE(node.inside.ring_step_middle_ns), 0, kMaxNs},
     Key{"node", "ring_step_small_ns", BRAID_PLACE(node.inside.ring_step_small_ns), 0, kMaxNs},
     Key{"node", "tree_step_ns", BRAID_PLACE(node.inside.tree_step_ns), 0, kMaxNs},
+    Key{"node", "tree_step_middle_ns", BRAID_PLACE(node.inside.tree_step_middle_ns), 0, kMaxNs},
     Key{"node", "tree_step_small_ns", BRAID_PLACE(node.inside.tree_step_small_ns), 0, kMaxNs},
     Key{"network", "nodes", BRAID_PLACE(node.nodes), 1, kMaxDevices},
     Key{"network", "link", BRAID_PLACE(node.network.name), 0, 0, 1, true},
     Key{"network", "gbytes_per_s", BRAID_PLACE(node.network.bytes_per_s), 0.01, kMaxRate, kGiga,
         true},
     Key{"network", "ring_step_ns", BRAID_PLACE(node.network.ring_step_ns), 0, kMaxNs},
+    Key{"network", "ring_step_middle_ns", BRAID_PLACE(node.network.ring_step_middle_ns), 0, kMaxNs},
     Key{"network", "ring_step_small_ns", BRAID_PLACE(node.network.ring_step_small_ns), 0, kMaxNs},
     Key{"network", "tree_step_ns", BRAID_PLACE(node.network.tree_step_ns), 0, kMaxNs},
+    Key{"network", "tree_step_middle_ns", BRAID_PLACE(node.network.tree_step_middle_ns), 0, kMaxNs},
     Key{"network", "tree_step_small_ns", BRAID_PLACE(node.network.tree_step_small_ns), 0, kMaxNs},
     Key{"network", "levels", BRAID_PLACE(node.levels), 1, 1000},
     Key{"range", "kernels", BRAID_PLACE(range.kernels), 0, 1},
@@ -120,18 +125,19 @@ constexpr std::array kKeys = {
 
 #undef BRAID_PLACE
 
-/// Steps from rank to rank over links of a kind: NCCL's tuning tables (src/graph/tuning.cc),
-/// protocols Simple and LL. Ranks of a CPU are threads of one process.
+/// Steps from rank to rank over links of a kind: NCCL's tuning tables (src/graph/tuning.cc, 2.28),
+/// ring and tree, each by protocol (Simple, LL128, LL). Ranks of a CPU are threads of one process.
 struct LinkKind {
   std::string_view name;
   FabricSpec steps;
 };
 
 const std::array<LinkKind, 4>& link_kinds() {
-  static const std::array<LinkKind, 4> kKinds = {{{"nvlink", {"", 0, 3'400, 470, 28'000, 520}},
-                                                  {"pcie", {"", 0, 5'700, 1'000, 28'000, 1'000}},
-                                                  {"network", {"", 0, 9'600, 2'700, 28'000, 5'000}},
-                                                  {"memory", {"", 0, 5'000, 5'000, 5'000, 5'000}}}};
+  static const std::array<LinkKind, 4> kKinds = {
+      {{"nvlink", {"", 0, 3'400, 1'900, 600, 4'000, 1'250, 600}},
+       {"pcie", {"", 0, 5'700, 2'500, 1'000, 4'000, 1'900, 1'000}},
+       {"network", {"", 0, 14'000, 4'000, 2'700, 14'000, 8'500, 5'000}},
+       {"memory", {"", 0, 5'000, 5'000, 5'000, 5'000, 5'000, 5'000}}}};
   return kKinds;
 }
 

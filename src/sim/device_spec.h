@@ -32,13 +32,16 @@ struct Fp8Parts {
   double runs_of_32 = 0;
 };
 
-/// Links of one kind between devices. Latencies are those of NCCL's ring and tree steps.
+/// Links of one kind between devices. Latencies are those of NCCL's ring and tree steps, by its
+/// protocol.
 struct FabricSpec {
-  std::string name;                ///< "NVLink 4"
-  double bytes_per_s = 0;          ///< per device and direction, from the data sheet
-  int64_t ring_step_ns = 0;        ///< from one rank of a ring to the next, large messages
-  int64_t ring_step_small_ns = 0;  ///< the same, small messages
+  std::string name;          ///< "NVLink 4"
+  double bytes_per_s = 0;    ///< per device and direction, from the data sheet
+  int64_t ring_step_ns = 0;  ///< from one rank of a ring to the next, large messages (Simple)
+  int64_t ring_step_middle_ns = 0;  ///< the same, middle-sized messages (LL128)
+  int64_t ring_step_small_ns = 0;   ///< the same, small messages (LL)
   int64_t tree_step_ns = 0;
+  int64_t tree_step_middle_ns = 0;
   int64_t tree_step_small_ns = 0;
 };
 
@@ -55,6 +58,9 @@ struct NodeSpec {
   int64_t devices = 8;
   int64_t nodes = 0;  ///< of a cluster that is named without a number of devices; 0: one device
   FabricSpec inside;
+  /// Rate of an all-reduce whose sums the switches of a node compute (NVLink SHARP), in bytes of
+  /// the buffer, as a fraction of a link's rate; 0: they cannot.
+  double multicast = 0;
   FabricSpec network;                ///< between nodes; every device has its own link
   std::vector<NetworkLevel> levels;  ///< from small units to large ones
 };

@@ -232,12 +232,15 @@ class MeasuredModel final : public CostModel {
             .source = std::max({product.source, activation.source, CostSource::kInterpolated})};
   }
 
-  /// If a library was timed and not its algorithms, "ring" is the library's choice: a tree then
-  /// costs the same.
+  /// If a library was timed and not its algorithms, "ring" is the library's choice: its other
+  /// algorithms then cost the same.
   CommSpec as_measured(const CommSpec& spec) const {
     CommSpec ring = spec;
     ring.algorithm = CommAlgorithm::kRing;
-    const bool is_choice = spec.algorithm == CommAlgorithm::kTree && comm_fault(spec).empty() &&
+    const bool is_of_library = !uses_copy_engine(spec.algorithm) &&
+                               spec.algorithm != CommAlgorithm::kRing &&
+                               spec.algorithm != CommAlgorithm::kDirect;
+    const bool is_choice = is_of_library && comm_fault(spec).empty() &&
                            !communication_.contains(comm_key(spec)) &&
                            communication_.contains(comm_key(ring));
     return is_choice ? ring : spec;

@@ -5,6 +5,7 @@
 #include "base/errors.h"
 #include "base/expect_error.h"
 #include "base/temp_folder.h"
+#include "programs/fitting_half.h"
 #include "sim/device_file.h"
 #include "support/source_path.h"
 

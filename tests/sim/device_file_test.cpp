@@ -40,6 +40,9 @@ TEST(BuiltInDevices, HaveTheirNumbers) {
   EXPECT_FALSE(b200.hopper_products);
   EXPECT_EQ(b200.node.inside.bytes_per_s, 900e9);
   EXPECT_EQ(b200.node.inside.ring_step_ns, 3'400);
+  EXPECT_EQ(b200.node.inside.ring_step_middle_ns, 1'900);
+  EXPECT_EQ(b200.node.multicast, 0.532);
+  EXPECT_EQ(find_device("h100-pcie")->node.multicast, 0);
   const DeviceSpec& a100 = *find_device("a100");
   EXPECT_EQ(a100.memory_bytes_per_s, 2.039e12);
   EXPECT_EQ(a100.f32_flops_per_s, 19.5e12);

@@ -57,8 +57,10 @@ std::unique_ptr<CostModel> slow_links() {
     *fabric = {.name = fabric->name,
                .bytes_per_s = fabric == &cluster.intra_node ? 1e9 : 3e8,
                .ring_step_ns = 50,
+               .ring_step_middle_ns = 50,
                .ring_step_small_ns = 50,
                .tree_step_ns = 50,
+               .tree_step_middle_ns = 50,
                .tree_step_small_ns = 50};
   }
   return make_analytic_model(std::move(cluster));
