@@ -24,6 +24,7 @@ struct Case {
   MeshSizes sizes;
   ShardKind dense;
   ShardKind expert;
+  bool shard_over_replicas = false;
 };
 
 void PrintTo(const Case& it, std::ostream* out) {
@@ -31,7 +32,9 @@ void PrintTo(const Case& it, std::ostream* out) {
 }
 
 std::vector<Program> programs_of(const Case& it) {
-  const TwoDomains run(it.sizes, {.parallel = {.shard = it.dense, .expert_shard = it.expert},
+  const TwoDomains run(it.sizes, {.parallel = {.shard = it.dense,
+                                               .expert_shard = it.expert,
+                                               .shard_over_replicas = it.shard_over_replicas},
                                   .dtype = DType::kBF16});
   std::vector<Program> programs;
   for (int rank = 0; rank < it.sizes.num_ranks(); ++rank) {
@@ -231,6 +234,11 @@ std::vector<Case> cases() {
         all.push_back({sizes, dense, expert});
       }
     }
+  }
+  const MeshSizes replicas{.data = 8, .replicas = 2, .expert = 2, .expert_replicas = 2};
+  for (const ShardKind shard :
+       {ShardKind::kOptimizer, ShardKind::kGradients, ShardKind::kParameters}) {
+    all.push_back({replicas, shard, shard, /*shard_over_replicas=*/true});
   }
   return all;
 }

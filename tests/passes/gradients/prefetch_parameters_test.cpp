@@ -121,7 +121,7 @@ TEST(PrefetchParameters, GathersOfPartsMoveWithThoseOfTheirShard) {
   head.replace(head.find("ranks=2"), 7, "ranks=4");
   head.insert(head.find("buffer"), "group replicas kind=data ranks=0,2\n");
   const auto parts = [](char unit) {
-    return fmt::format("all_gather({0}[0:32] [32] -> {0}) {{group=1}} s comm site={0}\n", unit);
+    return fmt::format("all_gather({0}[0:32] -> {0}) {{group=1}} s comm site={0}\n", unit);
   };
   const PassResult result = prefetched(head + gather('a') + use('a') + parts('b') + gather('b') +
                                        use('b') + parts('c') + gather('c') + use('c'));
