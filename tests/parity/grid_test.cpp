@@ -290,7 +290,7 @@ INSTANTIATE_TEST_SUITE_P(
           {kExpertsModel, "ranks=4 expert=2 shard=gradients train.global_batch=8"},
           {kHybridModel,
            "ranks=8 pipeline=2 shard=parameters schedule=zb-h1 pipeline_layout=Ett|ttttL"},
-          {kHybridExpertsMtpModel, "ranks=4 expert=2 shard=optimizer train.global_batch=4"},
+          {kHybridExpertsMtpModel, "ranks=4 expert=2 shard=optimizer train.global_batch=8"},
       };
       for (Layout& layout : list) {
         layout.overrides += " shard_replicas=2 shard_over_replicas=true";
