@@ -344,7 +344,8 @@ std::vector<Layout> replica_layouts() {
   return list;
 }
 
-INSTANTIATE_TEST_SUITE_P(ShardOverReplicas, OverlapParity, testing::ValuesIn(replica_layouts()));
+INSTANTIATE_TEST_SUITE_P(ShardOverReplicas, OverlapParity,
+                         testing::ValuesIn(thinned(replica_layouts(), 4)));
 
 /// The embedding is gathered again behind the head, on the last of two stages.
 const Layout kMtpLayout = {
