@@ -139,6 +139,7 @@ struct ParallelConfig {
   int64_t context_inner = 0;
   std::string shard = "none";
   int64_t shard_replicas = 1;
+  bool shard_over_replicas = false;
   std::string bucket = "layer";
   int64_t bucket_bytes = 100'000'000;
   std::string grad_reduce_dtype = "float32";

@@ -126,6 +126,9 @@ void check_replicas(const ParallelConfig& parallel, int64_t data) {
           "parallel.shard_replicas = {}: shard = \"none\" makes no shards; set parallel.shard = "
           "\"optimizer\" or parallel.shard_replicas = 1",
           parallel.shard_replicas);
+  require(!parallel.shard_over_replicas || parallel.shard != "none",
+          "parallel.shard_over_replicas = true: shard = \"none\" makes no shards; set "
+          "parallel.shard = \"optimizer\" or parallel.shard_over_replicas = false");
 }
 
 void check_batch(const TrainConfig& train, int64_t data) {

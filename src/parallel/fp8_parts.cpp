@@ -109,7 +109,8 @@ void Fp8Parts::find_magnitudes(std::vector<Weight>& weights, const ParameterDoma
         std::array{units_.params(weight.slot->unit).at(part), weight.magnitudes},
         {part_spec(weight, part), magnitude_spec(*weight.maker, Access::kWrite)});
   }
-  writer_.all_reduce_max(writer_.builder().whole(buffer), domain.shard_group,
+  writer_.all_reduce_max(writer_.builder().whole(buffer),
+                         domain.splits_shards() ? domain.gradient_group : domain.shard_group,
                          {.phase = Phase::kComm, .site = writer_.builder().site("fp8.magnitudes")});
 }
 

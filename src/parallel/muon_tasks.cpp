@@ -231,7 +231,7 @@ void MuonTasks::update(size_t unit, const State& state) {
   ProgramBuilder& builder = writer_.builder();
   const ParameterUnit& facts = layout_.units[unit];
   const ParameterDomain& domain = layout_.domain_of(unit);
-  const UnitRange own = units_.owned(unit);
+  const UnitRange held = units_.held(unit);
   const bool sharded = domain.num_shards > 1;
   const auto comm_label = [&](std::string_view what) {
     Label label = units_.label(unit, Phase::kComm);
@@ -239,6 +239,14 @@ void MuonTasks::update(size_t unit, const State& state) {
     return label;
   };
   BufferId means = add_means(unit, state);
+  if (domain.splits_shards()) {
+    const BufferId shard =
+        writer_.step_buffer("shard_muon_means." + facts.name, options_.muon.dtype, held.num_elems(),
+                            BufferRole::kScratch);
+    writer_.all_gather(builder.whole(means), builder.whole(shard), domain.replica_group,
+                       comm_label("replica_means"));
+    means = shard;
+  }
   if (sharded) {
     const BufferId whole =
         writer_.step_buffer("whole_muon_means." + facts.name, options_.muon.dtype, facts.num_elems,
@@ -260,8 +268,8 @@ void MuonTasks::update(size_t unit, const State& state) {
   if (sharded) {
     const UnitBuffer part{
         writer_.step_buffer("own_muon_directions." + facts.name, options_.muon.dtype,
-                            own.num_elems(), BufferRole::kScratch),
-        own};
+                            held.num_elems(), BufferRole::kScratch),
+        held};
     writer_.reduce_scatter(directions.all(), part.all(), domain.shard_group,
                            comm_label("directions"));
     directions = part;

@@ -67,8 +67,10 @@ struct ParallelOptions {
   ShardKind shard = ShardKind::kNone;
   ShardKind expert_shard = ShardKind::kNone;  ///< for state shared by ranks that hold the same
                                               ///< experts
-  double expert_capacity = 0.0;               ///< ExpertShard::capacity
-  bool drops_rows = false;                    ///< ExpertShard::drops
+  /// Ranks that hold the same shard share its main weights, optimizer state and update.
+  bool shard_over_replicas = false;
+  double expert_capacity = 0.0;  ///< ExpertShard::capacity
+  bool drops_rows = false;       ///< ExpertShard::drops
   BucketOptions buckets;
   WeightGather weight_gather = WeightGather::kAfterUpdate;
   int64_t whole_units = 0;  ///< with kParameters: number of first buckets of a rank that stay

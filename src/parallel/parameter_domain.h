@@ -29,7 +29,12 @@ struct ParameterDomain {
                                    ///< of the state
   std::string_view replica_group;  ///< ranks of the gradient group that hold the same shard
   std::string_view norm_group;     ///< ranks that together own each element exactly once
-  int64_t num_shards = 1;          ///< number of shards of a unit's state
+  int64_t num_shards = 1;          ///< parts of a unit that the ranks of a shard group hold
+  int64_t num_parts = 1;  ///< parts of a unit that ranks update: num_shards, or a multiple if the
+                          ///< ranks of a replica group share the update of their shard
+
+  /// True if each rank updates only a part of its shard.
+  bool splits_shards() const { return num_parts > num_shards; }
 };
 
 /// The domains of a model, by DomainKind: dense parameters, and expert parameters if the model has
@@ -38,7 +43,8 @@ struct ParameterDomain {
 std::vector<ParameterDomain> parameter_domains(const Mesh& mesh, const ParallelOptions& options,
                                                bool has_experts);
 
-/// Index of the shard that `rank` holds, by domain.
+/// Index of the part that `rank` updates, by domain: that of its shard, or with parts of shards
+/// index of the shard * parts of a shard + position in the replica group.
 std::vector<int64_t> shard_indices(const Mesh& mesh, int rank,
                                    std::span<const ParameterDomain> domains);
 

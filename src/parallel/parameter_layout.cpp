@@ -106,7 +106,7 @@ class LayoutBuilder {
       place(layout_, unit, members(Update::kBalance));
       const bool balances = unit.num_elems > unit.balance_begin;
       unit.num_elems =
-          round_up(unit.num_elems, kParameterAlignmentElems * layout_.domain_of(index).num_shards);
+          round_up(unit.num_elems, kParameterAlignmentElems * layout_.domain_of(index).num_parts);
       unit.balance_begin = balances ? unit.balance_begin : unit.num_elems;
       add_padding(unit);
       const ParameterUnit* const before = index > 0 ? &layout_.units[index - 1] : nullptr;
@@ -342,12 +342,20 @@ UnitRange owned_range(const ParameterLayout& layout, size_t unit,
   check(shard_indices.size() == layout.domains.size(), "{} shard indices of {} domains",
         shard_indices.size(), layout.domains.size());
   const ParameterUnit& facts = layout.units[unit];
-  const int64_t num_shards = layout.domain_of(unit).num_shards;
+  const int64_t num_parts = layout.domain_of(unit).num_parts;
   const int64_t index = shard_indices[facts.domain];
-  check(index >= 0 && index < num_shards && facts.num_elems % num_shards == 0,
-        "shard {} of {} of {} elements", index, num_shards, facts.num_elems);
-  const int64_t size = facts.num_elems / num_shards;
+  check(index >= 0 && index < num_parts && facts.num_elems % num_parts == 0,
+        "part {} of {} of {} elements", index, num_parts, facts.num_elems);
+  const int64_t size = facts.num_elems / num_parts;
   return {index * size, (index + 1) * size};
+}
+
+UnitRange held_range(const ParameterLayout& layout, size_t unit,
+                     std::span<const int64_t> shard_indices) {
+  const UnitRange owned = owned_range(layout, unit, shard_indices);
+  const int64_t size = layout.units[unit].num_elems / layout.domain_of(unit).num_shards;
+  const int64_t begin = owned.begin / size * size;
+  return {begin, begin + size};
 }
 
 void for_each_block(const ParameterLayout& layout, size_t unit, UnitRange range,

@@ -56,7 +56,7 @@ struct LayerMatrix {
 /// their own, and so have adapters of frozen weights and matrices that Muon updates. Parameters
 /// with weight decay come first, then the others, then biases of routers. Each starts at a multiple
 /// of 64 elements. Params, main weights, main grads and optimizer state use the same offsets. If
-/// state is sharded, the array length is a multiple of 64 times the number of shards of the domain.
+/// state is sharded, the array length is a multiple of 64 times the number of parts of the domain.
 struct ParameterUnit {
   std::string name;           ///< "layers.3"; for experts "layers.3.experts"; then ".fp8"
   size_t domain = 0;          ///< index into ParameterLayout::domains
@@ -142,10 +142,15 @@ struct UnitRange {
   friend bool operator==(const UnitRange&, const UnitRange&) = default;
 };
 
-/// The range of a unit that the shards with these indices hold. `shard_indices` is by domain, as
+/// The range of a unit that the rank with these indices updates. `shard_indices` is by domain, as
 /// returned by `shard_indices()`.
 UnitRange owned_range(const ParameterLayout& layout, size_t unit,
                       std::span<const int64_t> shard_indices);
+
+/// The shard that this rank holds: what it updates, or more if ranks with the same shard share its
+/// update.
+UnitRange held_range(const ParameterLayout& layout, size_t unit,
+                     std::span<const int64_t> shard_indices);
 
 /// Consecutive elements of a unit, starting at `unit_begin`, that correspond to `num_runs` runs of
 /// `run_elems` elements in the whole parameter. The first run starts at `full_begin`; each next run

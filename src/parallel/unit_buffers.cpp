@@ -46,7 +46,11 @@ bool UnitBuffers::has_main_weights(size_t unit) const {
   }
   const ShardKind shard = domain(unit).shard;
   return compute_dtype(unit) == DType::kBF16 || shard == ShardKind::kOptimizer ||
-         shard == ShardKind::kGradients;
+         shard == ShardKind::kGradients || domain(unit).splits_shards();
+}
+
+UnitRange UnitBuffers::held(size_t unit) const {
+  return held_range(layout_, unit, options_.shard_indices);
 }
 
 void UnitBuffers::add_params() {
@@ -54,8 +58,9 @@ void UnitBuffers::add_params() {
     const ParameterUnit& facts = layout_.units[unit];
     const bool only_main = has_only_main_weights(unit);
     const bool is_main = only_main && has_main_weights(unit);
-    const UnitRange range =
-        only_main || is_sharded(unit) ? owned(unit) : UnitRange{0, facts.num_elems};
+    const UnitRange range = only_main          ? owned(unit)
+                            : is_sharded(unit) ? held(unit)
+                                               : UnitRange{0, facts.num_elems};
     params_.push_back(
         {writer_.builder().add_buffer(
              {.name = is_main ? main_weight_buffer_name(facts) : param_buffer_name(facts),
@@ -74,6 +79,7 @@ void UnitBuffers::add_main_grads() {
     const UnitRange range = owned(unit);
     if (facts.frozen) {
       main_grads_.emplace_back();
+      shard_grads_.emplace_back();
       whole_grads_.emplace_back();
       continue;
     }
@@ -83,6 +89,13 @@ void UnitBuffers::add_main_grads() {
                                                          .role = BufferRole::kMainGrad,
                                                          .lifetime = lifetime}),
                            range});
+    shard_grads_.push_back(main_grads_.back());
+    if (domain(unit).splits_shards()) {
+      const UnitRange shard = held(unit);
+      shard_grads_.back() = {writer_.step_buffer("shard_grads." + facts.name, accumulator_,
+                                                 shard.num_elems(), BufferRole::kMainGrad),
+                             shard};
+    }
     BufferId& whole = whole_grads_.emplace_back();
     if (domain(unit).shard == ShardKind::kNone) {
       whole = main_grads_.back().buffer;
@@ -99,9 +112,10 @@ void UnitBuffers::add_main_grads() {
 }
 
 bool gathers_before_use(const ParameterLayout& layout, size_t unit, WeightGather weight_gather) {
-  const ShardKind shard = layout.domain_of(unit).shard;
-  const bool is_whole = shard == ShardKind::kOptimizer || shard == ShardKind::kGradients;
-  return is_whole && !layout.units[unit].frozen &&
+  const ParameterDomain& domain = layout.domain_of(unit);
+  const bool holds_more = domain.shard == ShardKind::kOptimizer ||
+                          domain.shard == ShardKind::kGradients || domain.splits_shards();
+  return holds_more && !layout.units[unit].frozen &&
          (weight_gather == WeightGather::kBeforeUse ||
           (weight_gather == WeightGather::kFirstAfterUpdate && unit > 0));
 }
@@ -154,31 +168,53 @@ bool UnitBuffers::is_sharded(size_t unit) const {
 }
 
 bool UnitBuffers::gathers_updated_weights(size_t unit) const {
-  return domain(unit).shard != ShardKind::kNone && !is_sharded(unit) &&
-         !layout_.units[unit].frozen && !has_only_main_weights(unit);
+  return domain(unit).shard != ShardKind::kNone &&
+         (!is_sharded(unit) || domain(unit).splits_shards()) && !layout_.units[unit].frozen &&
+         !has_only_main_weights(unit);
 }
 
 bool UnitBuffers::gathers_before_use(size_t unit) const {
-  return gathers_updated_weights(unit) &&
+  const bool stays_whole = domain(unit).shard == ShardKind::kParameters && !is_sharded(unit);
+  return gathers_updated_weights(unit) && !stays_whole &&
          braid::gathers_before_use(layout_, unit, options_.weight_gather);
 }
 
 void UnitBuffers::gather_updated_weights(size_t unit) {
-  writer_.all_gather(params_[unit].at(owned(unit)), params_[unit].all(), domain(unit).shard_group,
-                     label(unit, Phase::kComm));
+  const ParameterDomain& facts = domain(unit);
+  const BufferRange shard = params_[unit].at(held(unit));
+  const Label at = label(unit, Phase::kComm);
+  if (facts.splits_shards()) {
+    writer_.all_gather(params_[unit].at(owned(unit)), shard, facts.replica_group, at);
+  }
+  if (!is_sharded(unit)) {
+    writer_.all_gather(shard, params_[unit].all(), facts.shard_group, at);
+  }
 }
 
 BufferId UnitBuffers::weights(size_t unit) {
   if (gathers_copies(unit)) {
-    return gathered(unit, fp8_parts_.at(unit));
-  }
-  if (is_sharded(unit)) {
-    return gathered(unit, params_[unit].buffer);
+    return gathered(unit, fp8_shard(unit));
   }
   if (gathers_before_use(unit) && is_up_to_date_.insert(unit).second) {
     gather_updated_weights(unit);
   }
-  return params_[unit].buffer;
+  return is_sharded(unit) ? gathered(unit, params_[unit].buffer) : params_[unit].buffer;
+}
+
+BufferId UnitBuffers::fp8_shard(size_t unit) {
+  const BufferId part = fp8_parts_.at(unit);
+  if (!domain(unit).splits_shards()) {
+    return part;
+  }
+  const auto [entry, inserted] = fp8_shards_.try_emplace(unit, BufferId());
+  if (inserted) {
+    entry->second = writer_.step_buffer("fp8_shard." + layout_.units[unit].name,
+                                        writer_.builder().program().buffers[part.index()].dtype,
+                                        held(unit).num_elems(), BufferRole::kParam);
+    writer_.all_gather(writer_.builder().whole(part), writer_.builder().whole(entry->second),
+                       domain(unit).replica_group, label(unit, Phase::kComm));
+  }
+  return entry->second;
 }
 
 /// A gather that is not of one job has the label of those in `gather_updated_weights`.
@@ -233,40 +269,41 @@ void UnitBuffers::end_job() {
       continue;
     }
     zero_slots_but(unit, found->second.buffer, found->second.written);
-    scatter(
-        unit, {found->second.buffer, 0, layout_.units[unit].num_elems}, main_grads_[unit].all(),
-        has_main_grads_[unit],
-        fmt::format("{}.m{}.v{}", layout_.units[unit].name, job_.microbatch, job_.virtual_stage));
+    scatter(unit, {.whole = {found->second.buffer, 0, layout_.units[unit].num_elems},
+                   .part = shard_grads_[unit].all(),
+                   .group = domain(unit).shard_group,
+                   .name = fmt::format("{}.m{}.v{}", layout_.units[unit].name, job_.microbatch,
+                                       job_.virtual_stage),
+                   .accumulates = has_main_grads_[unit]});
     has_main_grads_[unit] = true;
     job_grads_.erase(found);
   }
 }
 
-void UnitBuffers::scatter(size_t unit, BufferRange whole, BufferRange part, bool accumulate,
-                          const std::string& name) {
+void UnitBuffers::scatter(size_t unit, const Scatter& to) {
   const Label at = label(unit, Phase::kComm);
   const Label compute = label(unit, Phase::kWgrad);
   const ParameterDomain& facts = domain(unit);
   const bool narrow = facts.reduce_dtype != accumulator_ && accumulator_ == DType::kF32;
-  if (!narrow && !accumulate) {
-    writer_.reduce_scatter(whole, part, facts.shard_group, at);
+  if (!narrow && !to.accumulates) {
+    writer_.reduce_scatter(to.whole, to.part, to.group, at);
     return;
   }
   const DType dtype = narrow ? facts.reduce_dtype : accumulator_;
-  BufferRange source = whole;
+  BufferRange source = to.whole;
   if (narrow) {
-    const BufferId rounded = writer_.step_buffer("rounded_grads." + name, dtype,
-                                                 whole.end - whole.begin, BufferRole::kGrad);
+    const BufferId rounded = writer_.step_buffer("rounded_grads." + to.name, dtype,
+                                                 to.whole.end - to.whole.begin, BufferRole::kGrad);
     source = writer_.builder().whole(rounded);
-    writer_.cast(whole, source, compute);
+    writer_.cast(to.whole, source, compute);
   }
   const BufferRange sum = writer_.builder().whole(writer_.step_buffer(
-      "reduced_grads." + name, dtype, part.end - part.begin, BufferRole::kGrad));
-  writer_.reduce_scatter(source, sum, facts.shard_group, at);
-  if (accumulate) {
-    writer_.accumulate(sum, part, compute);
+      "reduced_grads." + to.name, dtype, to.part.end - to.part.begin, BufferRole::kGrad));
+  writer_.reduce_scatter(source, sum, to.group, at);
+  if (to.accumulates) {
+    writer_.accumulate(sum, to.part, compute);
   } else {
-    writer_.cast(sum, part, compute);
+    writer_.cast(sum, to.part, compute);
   }
 }
 
@@ -321,10 +358,17 @@ void UnitBuffers::finish_gradients(bool shares_tied_embedding) {
     if (facts.shard == ShardKind::kNone) {
       all_reduce(unit, facts.gradient_group);
     } else if (facts.shard == ShardKind::kOptimizer) {
-      scatter(unit, writer_.builder().whole(whole_grads_[unit]), main_grads_[unit].all(),
-              /*accumulate=*/false, layout_.units[unit].name);
+      scatter(unit, {.whole = writer_.builder().whole(whole_grads_[unit]),
+                     .part = shard_grads_[unit].all(),
+                     .group = facts.shard_group,
+                     .name = layout_.units[unit].name});
     }
-    if (facts.shard != ShardKind::kNone) {
+    if (facts.splits_shards()) {
+      scatter(unit, {.whole = shard_grads_[unit].all(),
+                     .part = main_grads_[unit].all(),
+                     .group = facts.replica_group,
+                     .name = layout_.units[unit].name + ".replica"});
+    } else if (facts.shard != ShardKind::kNone) {
       all_reduce(unit, facts.replica_group);
     }
     reduce_partial_sums(unit);

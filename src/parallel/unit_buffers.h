@@ -30,15 +30,15 @@ struct UnitBufferOptions {
   DType dtype = DType::kF32;  ///< of weights whose domain has no dtype of its own
   WeightGather weight_gather = WeightGather::kAfterUpdate;
   int64_t whole_units = 0;  ///< with kParameters: number of first buckets that stay unsharded
-  std::vector<int64_t> shard_indices;  ///< shards of this rank, by domain (see `shard_indices()`)
+  std::vector<int64_t> shard_indices;  ///< parts of this rank, by domain (see `shard_indices()`)
   bool has_grads = true;               ///< false for a forward without backward
   bool fp8 = false;  ///< the program has FP8 products, so FP8 units are their main weights
   bool persistent_grads = false;  ///< keep main grads so that the host can read them
 };
 
-/// True if ranks hold the unit whole, each updates only a part, and the all-gather of the updated
-/// weights runs at the unit's first use in the next step: until then, a rank has only its own part
-/// up to date.
+/// True if ranks hold more of the unit than they update, and the all-gather of the updated weights
+/// runs at the unit's first use in the next step: until then, a rank has only its own part up to
+/// date.
 bool gathers_before_use(const ParameterLayout& layout, size_t unit, WeightGather weight_gather);
 
 /// The flat buffers of a rank's units, and the tasks that move weights and gradients between the
@@ -53,6 +53,11 @@ bool gathers_before_use(const ParameterLayout& layout, size_t unit, WeightGather
 /// have no weights in compute dtype except the first `whole_units`: they are main weights, fp32,
 /// whole or the shard (any sharding), from which FP8 copies are made. Ranks with shards gather the
 /// copies at their first use, in a job (sharded parameters) or in the step.
+///
+/// If ranks with the same shard share its update (ParameterDomain::splits_shards), main grads and
+/// main weights are those of the rank's part. Once per step, the shard's gradient is
+/// reduce-scattered over the replica group into main grads, and updated weights (or FP8 copies) are
+/// first gathered over this group to the shard.
 class UnitBuffers {
  public:
   /// The layout and the writer must outlive this object.
@@ -60,6 +65,8 @@ class UnitBuffers {
 
   /// Elements of the unit that this rank updates.
   UnitRange owned(size_t unit) const { return owned_[unit]; }
+  /// The shard that this rank holds: those elements, or more.
+  UnitRange held(size_t unit) const;
   /// Dtype of `params`.
   DType dtype(size_t unit) const;
   /// Persistent weights: in compute dtype, or main weights if the unit has nothing else.
@@ -73,12 +80,11 @@ class UnitBuffers {
   /// True if training has main weights in a buffer of that name. fp32 weights are their own if the
   /// rank has exactly the elements that it owns.
   bool has_main_weights(size_t unit) const;
-  /// True if ranks hold the whole unit but each updates only a part, so that an all-gather is
-  /// needed.
+  /// True if ranks hold weights of which each updates only a part, so that an all-gather is needed.
   bool gathers_updated_weights(size_t unit) const;
   /// True if that all-gather runs at the unit's first use in a step instead of after its update.
   bool gathers_before_use(size_t unit) const;
-  /// All-gathers `params` from the parts that the ranks own.
+  /// All-gathers all of `params` from the parts that the ranks own.
   void gather_updated_weights(size_t unit);
   /// True if ranks hold only shards of the unit's weights, which are gathered for each job.
   bool is_sharded(size_t unit) const;
@@ -86,7 +92,7 @@ class UnitBuffers {
   bool gathers_copies(size_t unit) const {
     return has_only_main_weights(unit) && domain(unit).shard != ShardKind::kNone;
   }
-  /// From now on `weights` gathers `part`, the FP8 copy of this rank's shard.
+  /// From now on `weights` gathers `part`, the FP8 copy of the elements that this rank updates.
   void gather_copies(size_t unit, BufferId part) { fp8_parts_[unit] = part; }
   /// The reduced gradient of the elements that this rank owns; complete after `finish_gradients`.
   const UnitBuffer& main_grads(size_t unit) const { return main_grads_[unit]; }
@@ -121,12 +127,20 @@ class UnitBuffers {
   DType compute_dtype(size_t unit) const;
   void add_params();
   BufferId gathered(size_t unit, BufferId source);
+  /// The FP8 copy of this rank's shard; gathers it first if ranks have parts of it.
+  BufferId fp8_shard(size_t unit);
   void add_main_grads();
   void zero_gaps(size_t unit, BufferId buffer);
   void zero_slots_but(size_t unit, BufferId buffer, const std::set<int64_t>& written);
-  /// Reduce-scatters `whole` over the shard group into `part`, in the dtype of the reduction.
-  void scatter(size_t unit, BufferRange whole, BufferRange part, bool accumulate,
-               const std::string& name);
+  struct Scatter {
+    BufferRange whole;
+    BufferRange part;
+    std::string_view group;
+    std::string name;  // of its buffers
+    bool accumulates = false;
+  };
+  /// Reduce-scatters `whole` into `part`, in the dtype of the reduction.
+  void scatter(size_t unit, const Scatter& to);
   /// All-reduces the main grads of a unit over ranks that hold the same elements, in the dtype of
   /// the reduction.
   void all_reduce(size_t unit, std::string_view group);
@@ -139,7 +153,8 @@ class UnitBuffers {
   std::vector<UnitRange> owned_;
   std::vector<UnitBuffer> params_;
   std::vector<UnitBuffer> main_grads_;
-  std::vector<BufferId> whole_grads_;             // by unit: where gradients are accumulated whole
+  std::vector<UnitBuffer> shard_grads_;  // by unit: of the shard; main_grads_ if that is all
+  std::vector<BufferId> whole_grads_;    // by unit: where gradients are accumulated whole
   std::set<std::pair<size_t, int64_t>> written_;  // unit and begin of the written slots of
                                                   // whole_grads_
   std::map<JobGradientKey, JobGradient> job_grads_;
@@ -147,7 +162,8 @@ class UnitBuffers {
   Job job_;
   std::map<size_t, BufferId> gathered_;  // by unit: gathered weights of this job, or of the step
   std::map<size_t, BufferId> fp8_parts_;
-  std::set<size_t> is_up_to_date_;  // units that this program has gathered before use
+  std::map<size_t, BufferId> fp8_shards_;  // gathered from the parts of replicas
+  std::set<size_t> is_up_to_date_;         // units that this program has gathered before use
 };
 
 }  // namespace braid

@@ -22,13 +22,18 @@ std::string describe_pipeline(const ParallelOptions& options, const ScheduleOpti
 
 std::string describe_shards(const ParallelOptions& options, const Mesh& mesh) {
   const int replicas = mesh.sizes().replicas;
-  const int64_t num_shards = parameter_domains(mesh, options, false).front().num_shards;
+  const ParameterDomain domain = parameter_domains(mesh, options, false).front();
   const char* const what = options.shard == ShardKind::kOptimizer ? "optimizer state"
                            : options.shard == ShardKind::kGradients
                                ? "optimizer state and gradients"
                                : "optimizer state, gradients and weights";
-  return fmt::format("shards    {} over {} ranks{}\n", what, num_shards,
-                     replicas > 1 ? fmt::format(", {} copies", replicas) : "");
+  const std::string copies =
+      domain.splits_shards()
+          ? fmt::format(", {} copies, which share the optimizer state: over {} ranks", replicas,
+                        domain.num_parts)
+      : replicas > 1 ? fmt::format(", {} copies", replicas)
+                     : "";
+  return fmt::format("shards    {} over {} ranks{}\n", what, domain.num_shards, copies);
 }
 
 std::string describe_experts(const RunSpec& run) {

@@ -90,6 +90,7 @@ ParallelOptions parallel_options(const RunConfig& config, const ModelSpec& model
       .pairs = job_pairs(config.overlap),
       .shard = choice<ShardKind>(parallel.shard),
       .expert_shard = choice<ShardKind>(parallel.shard),
+      .shard_over_replicas = parallel.shard_over_replicas,
       .expert_capacity = config.moe.capacity,
       .drops_rows = choice<OverflowChoice>(config.moe.on_overflow) == OverflowChoice::kDrop,
       .buckets = {.kind = choice<BucketKind>(parallel.bucket),

@@ -29,6 +29,17 @@ std::unordered_map<std::string_view, const Buffer*> persistent_buffers(const Pro
   return by_name;
 }
 
+/// What a rank has of a unit in this buffer: all, a shard, or the part that it updates.
+UnitRange range_of(const Buffer& buffer, const ParameterLayout& layout, size_t unit,
+                   std::span<const int64_t> shard_indices) {
+  const int64_t num_elems = layout.units[unit].num_elems;
+  if (buffer.num_elems() == num_elems) {
+    return {0, num_elems};
+  }
+  const UnitRange held = held_range(layout, unit, shard_indices);
+  return buffer.num_elems() == held.num_elems() ? held : owned_range(layout, unit, shard_indices);
+}
+
 }  // namespace
 
 StateMap::StateMap(const ParameterLayout& whole, std::span<const StateRank> ranks)
@@ -54,13 +65,11 @@ void StateMap::add_rank(const ParameterLayout& whole, const StateRank& rank, siz
         continue;
       }
       const Buffer& buffer = *found->second;
-      const bool is_whole = buffer.num_elems() == facts.num_elems;
-      const UnitRange range =
-          is_whole ? UnitRange{0, facts.num_elems} : owned_range(layout, unit, rank.shard_indices);
+      const UnitRange range = range_of(buffer, layout, unit, rank.shard_indices);
       check(buffer.num_elems() == range.num_elems(), "buffer {} has {} elements, its range {}",
             buffer.name, buffer.num_elems(), range.num_elems());
       int64_t num_mapped = 0;
-      const bool has_old = static_cast<StateBuffer>(kind) == StateBuffer::kParam && is_whole &&
+      const bool has_old = static_cast<StateBuffer>(kind) == StateBuffer::kParam &&
                            rank.up_to_date && gathers_before_use(layout, unit, *rank.up_to_date);
       const UnitRange mapped = has_old ? owned_range(layout, unit, rank.shard_indices) : range;
       for_each_block(layout, unit, mapped, [&](const ParameterBlock& block) {

@@ -42,7 +42,7 @@ struct StateBufferFacts {
 struct StateRank {
   const ParameterLayout* layout = nullptr;
   const Program* program = nullptr;    ///< with the persistent buffers
-  std::vector<int64_t> shard_indices;  ///< by domain; unused if buffers are whole
+  std::vector<int64_t> shard_indices;  ///< parts, by domain; unused if buffers are whole
   /// Set: of weights that are gathered before their next use, only the rank's own part is mapped.
   std::optional<WeightGather> up_to_date = std::nullopt;
 };

@@ -67,6 +67,11 @@ struct LayoutEstimator::Weights {
     return dense / static_cast<double>(domains[0].num_shards) +
            experts / static_cast<double>(domains[1].num_shards);
   }
+  /// That one rank updates.
+  double part(const Domains& domains) const {
+    return dense / static_cast<double>(domains[0].num_parts) +
+           experts / static_cast<double>(domains[1].num_parts);
+  }
 };
 
 /// Layers by kind, and parts of embedding and head, of one pipeline rank.
@@ -122,8 +127,12 @@ Mesh LayoutEstimator::mesh_of(const Layout& layout) const {
 }
 
 LayoutEstimator::Domains LayoutEstimator::domains_of(const Layout& layout) const {
-  const auto domains = parameter_domains(
-      mesh_of(layout), {.shard = layout.shard, .expert_shard = layout.shard}, /*has_experts=*/true);
+  const auto domains =
+      parameter_domains(mesh_of(layout),
+                        {.shard = layout.shard,
+                         .expert_shard = layout.shard,
+                         .shard_over_replicas = config_.parallel.shard_over_replicas},
+                        /*has_experts=*/true);
   return {domains.at(0), domains.at(1)};
 }
 
@@ -201,9 +210,10 @@ LayoutEstimator::DataTimes LayoutEstimator::domain_times(const Layout& layout,
   const double grad_bytes = elems * grad_bytes_;
   DataTimes times;
   if (domain.shard != ShardKind::kNone) {
-    times.reduce_ns = price(CommKind::kReduceScatter, domain.shard_group, grad_bytes) +
-                      price(CommKind::kAllReduce, domain.replica_group,
-                            grad_bytes / static_cast<double>(domain.num_shards));
+    times.reduce_ns =
+        price(CommKind::kReduceScatter, domain.shard_group, grad_bytes) +
+        price(domain.splits_shards() ? CommKind::kReduceScatter : CommKind::kAllReduce,
+              domain.replica_group, grad_bytes / static_cast<double>(domain.num_shards));
     times.gather_ns = price(CommKind::kAllGather, domain.shard_group, elems * compute_bytes_);
   } else {
     times.reduce_ns = price(CommKind::kAllReduce, domain.gradient_group, grad_bytes);
@@ -237,13 +247,14 @@ double LayoutEstimator::rank_bytes(const Layout& layout, const LayerPrices& pric
   const RankParts parts = parts_of(schedule, slices, rank);
   const Weights weights = weights_of(layout, prices, slices, rank);
   const double elems = weights.sum();
-  const double shard = weights.shard(domains_of(layout));
+  const Domains domains = domains_of(layout);
+  const double shard = weights.shard(domains);
   const double largest = largest_layer(parts.layers, prices).parameters;
   const double unit = std::max(largest, parts.ends * prices.ends.parameters);
   const double bytes = compute_bytes_;
-  const bool has_main_weights =
-      bytes < 4 || layout.shard == ShardKind::kOptimizer || layout.shard == ShardKind::kGradients;
-  double sum = shard * (8 + (has_main_weights ? 4 : 0));  // optimizer
+  const bool has_main_weights = bytes < 4 || layout.shard == ShardKind::kOptimizer ||
+                                layout.shard == ShardKind::kGradients || domains[0].splits_shards();
+  double sum = weights.part(domains) * (8 + (has_main_weights ? 4 : 0));  // optimizer
   sum += layout.shard == ShardKind::kParameters ? bytes * (shard + 2 * largest) : bytes * elems;
   sum += shards_gradients(layout) ? 4 * (shard + unit) : 4 * elems;
   const auto live = static_cast<double>(most_activations(schedule, rank));
@@ -312,7 +323,7 @@ double LayoutEstimator::update_ns(const Layout& layout, const LayerPrices& price
   const double whole_ns =
       sum_of(parts.layers, prices, &PartPrice::update_ns) + parts.ends * prices.ends.update_ns;
   const Weights weights = weights_of(layout, prices, slices, rank);
-  return weights.sum() > 0 ? whole_ns * weights.shard(domains_of(layout)) / weights.sum() : 0;
+  return weights.sum() > 0 ? whole_ns * weights.part(domains_of(layout)) / weights.sum() : 0;
 }
 
 /// Time that the once-per-step reductions and gathers of whole weights add to the last backward of

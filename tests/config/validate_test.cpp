@@ -135,6 +135,9 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"parallel.ranks=2\nparallel.shard_replicas=2",
                "parallel.shard_replicas = 2: shard = \"none\" makes no shards; set parallel.shard "
                "= \"optimizer\" or parallel.shard_replicas = 1"},
+        Broken{"parallel.ranks=2\nparallel.shard_over_replicas=true",
+               "parallel.shard_over_replicas = true: shard = \"none\" makes no shards; set "
+               "parallel.shard = \"optimizer\" or parallel.shard_over_replicas = false"},
         Broken{"parallel.ranks=4\nparallel.shard=optimizer\nparallel.shard_replicas=3",
                "parallel.shard_replicas = 3: must divide data * context = 4 * 1 = 4; the nearest "
                "is 2"},

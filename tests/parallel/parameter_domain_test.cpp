@@ -24,6 +24,7 @@ struct Case {
   MeshSizes sizes;
   ShardKind dense;
   ShardKind expert;
+  bool shard_over_replicas = false;
 };
 
 void PrintTo(const Case& it, std::ostream* out) {
@@ -31,7 +32,9 @@ void PrintTo(const Case& it, std::ostream* out) {
 }
 
 std::vector<Program> programs_of(const Case& it) {
-  const TwoDomains run(it.sizes, {.parallel = {.shard = it.dense, .expert_shard = it.expert},
+  const TwoDomains run(it.sizes, {.parallel = {.shard = it.dense,
+                                               .expert_shard = it.expert,
+                                               .shard_over_replicas = it.shard_over_replicas},
                                   .dtype = DType::kBF16});
   std::vector<Program> programs;
   for (int rank = 0; rank < it.sizes.num_ranks(); ++rank) {
@@ -80,6 +83,43 @@ TEST(ParameterDomain, DenseIsTheGradientGroupAndExpertsAreExpertData) {
   EXPECT_EQ(domains[1].shard, ShardKind::kOptimizer);
   EXPECT_EQ(domains[1].num_shards, 2);
   EXPECT_THAT(shard_indices(mesh, 13, domains), ElementsAre(2, 1));
+}
+
+TEST(ParameterDomain, ReplicasMayShareTheUpdateOfTheirShard) {
+  const Mesh mesh({.tensor = 2, .data = 8, .replicas = 2, .expert = 4, .expert_replicas = 2});
+  const auto domains = parameter_domains(mesh,
+                                         {.shard = ShardKind::kParameters,
+                                          .expert_shard = ShardKind::kOptimizer,
+                                          .shard_over_replicas = true},
+                                         true);
+  EXPECT_EQ(domains[0].norm_group, "world");
+  EXPECT_EQ(domains[0].num_shards, 4);
+  EXPECT_EQ(domains[0].num_parts, 8);
+  EXPECT_EQ(domains[1].num_shards, 2);
+  EXPECT_EQ(domains[1].num_parts, 4);
+  EXPECT_THAT(shard_indices(mesh, 13, domains), ElementsAre(2 * 2 + 1, 1 * 2 + 1));
+  EXPECT_FALSE(parameter_domains(Mesh({.data = 4}),
+                                 {.shard = ShardKind::kParameters, .shard_over_replicas = true},
+                                 false)[0]
+                   .splits_shards());
+}
+
+// Each element is updated by one data rank, and a shard consists of the parts of its replicas.
+TEST(ParameterDomain, PartsOfReplicasAreTheirShard) {
+  const Mesh mesh({.data = 8, .replicas = 2});
+  const ParallelOptions parallel{.shard = ShardKind::kParameters, .shard_over_replicas = true};
+  const ParameterLayout layout = TwoDomains(mesh.sizes(), {.parallel = parallel}).layout(0);
+  int64_t updated = 0;
+  for (int rank = 0; rank < 8; ++rank) {
+    const auto of_rank = shard_indices(mesh, rank, layout.domains);
+    const UnitRange own = owned_range(layout, 0, of_rank);
+    const UnitRange held = held_range(layout, 0, of_rank);
+    updated += own.num_elems();
+    EXPECT_EQ(held.num_elems(), 2 * own.num_elems());
+    EXPECT_EQ(own.begin, rank < 4 ? held.begin : held.begin + own.num_elems());
+    EXPECT_EQ(held, held_range(layout, 0, shard_indices(mesh, (rank + 4) % 8, layout.domains)));
+  }
+  EXPECT_EQ(updated, layout.units[0].num_elems);
 }
 
 TEST(ParameterDomain, ExpertsThatOneRankHasAloneAreNotSharded) {
@@ -194,6 +234,11 @@ std::vector<Case> cases() {
         all.push_back({sizes, dense, expert});
       }
     }
+  }
+  const MeshSizes replicas{.data = 8, .replicas = 2, .expert = 2, .expert_replicas = 2};
+  for (const ShardKind shard :
+       {ShardKind::kOptimizer, ShardKind::kGradients, ShardKind::kParameters}) {
+    all.push_back({replicas, shard, shard, /*shard_over_replicas=*/true});
   }
   return all;
 }

@@ -151,8 +151,11 @@ TEST(TrainProgram, WithoutUpdateTheGradientsStayReadable) {
   }
 }
 
-Program sharded_program(const ModelSpec& model, const Mesh& mesh, DType reduce_dtype) {
-  const ParallelOptions parallel{.shard = ShardKind::kParameters, .reduce_dtype = reduce_dtype};
+Program sharded_program(const ModelSpec& model, const Mesh& mesh, DType reduce_dtype,
+                        bool shard_over_replicas = false) {
+  const ParallelOptions parallel{.shard = ShardKind::kParameters,
+                                 .shard_over_replicas = shard_over_replicas,
+                                 .reduce_dtype = reduce_dtype};
   return build_train_program(model, make_rank_layout(model, mesh, 0, parallel), mesh, 0,
                              {.microbatch = 1,
                               .sequence = 4,
@@ -198,6 +201,24 @@ TEST(TrainProgram, SumsOverReplicasAreInTheDtypeOfTheReduction) {
       }
     }
     EXPECT_EQ(num_sums, 4);  // embedding, two layers, head
+  }
+}
+
+// Instead of the sum, once per step for each of embedding, two layers and head.
+TEST(TrainProgram, ReplicasThatUpdatePartsReduceScatterAndGatherOncePerStep) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const Program program =
+        sharded_program(tiny(kLlamaStyle, false), Mesh({.data = 4, .replicas = 2}), dtype, true);
+    std::map<std::string, int> calls;
+    for (const Task& task : program.tasks) {
+      const auto group = group_of(program, program.spec(task));
+      if (group && program.groups[group->index()].name == "gradient.replica") {
+        ++calls[program.spec(task).op];
+        EXPECT_EQ(program.spec(task).operands.front().dtype,
+                  program.spec(task).op == "reduce_scatter" ? dtype : DType::kF32);
+      }
+    }
+    EXPECT_EQ(calls, (std::map<std::string, int>{{"reduce_scatter", 4}, {"all_gather", 4}}));
   }
 }
 

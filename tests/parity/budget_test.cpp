@@ -74,7 +74,8 @@ INSTANTIATE_TEST_SUITE_P(
         "train.global_batch=4",
         "parallel.ranks=4 parallel.pipeline=2 parallel.shard=parameters model.layers=2 "
         "model.mtp_depth=1 train.global_batch=4",
-        "parallel.ranks=4 parallel.shard=parameters parallel.shard_replicas=2 model.experts=4 "
+        "parallel.ranks=4 parallel.shard=parameters parallel.shard_replicas=2 "
+        "parallel.shard_over_replicas=true model.experts=4 "
         "model.experts_per_token=2 model.expert_ffn=8 parallel.expert=2",
         "parallel.ranks=2 parallel.shard=parameters model.family=nemotron_h "
         "model.pattern=mamba,mlp,attention,mamba model.mamba_num_heads=4 model.mamba_head_dim=3 "

@@ -276,6 +276,28 @@ INSTANTIATE_TEST_SUITE_P(
                 "pipeline_layout=Et|ttt|t|tL train.global_batch=8"}},
         10)));
 
+// Ranks with the same shard update parts of it: with each kind of shards, tensor, context and
+// pipeline ranks, experts with fewer copies, hybrids, and as many copies as ranks.
+INSTANTIATE_TEST_SUITE_P(
+    ShardOverReplicas, ParityGrid, testing::ValuesIn([] {
+      std::vector<Layout> list = {
+          {kLlamaModel, "ranks=4 shard=optimizer train.global_batch=8"},
+          {kGpt2Model, "ranks=8 pipeline=2 shard=gradients train.global_batch=8"},
+          {kQwenModel,
+           "ranks=8 tensor=2 sequence_parallel=true shard=parameters bucket=virtual_stage"},
+          {kLlamaModel, "ranks=2 context=2 shard=parameters memory.recompute=full"},
+          {kSharedExpertModel, "ranks=8 expert=2 shard=parameters"},
+          {kExpertsModel, "ranks=4 expert=2 shard=gradients train.global_batch=8"},
+          {kHybridModel,
+           "ranks=8 pipeline=2 shard=parameters schedule=zb-h1 pipeline_layout=Ett|ttttL"},
+          {kHybridExpertsMtpModel, "ranks=4 expert=2 shard=optimizer train.global_batch=8"},
+      };
+      for (Layout& layout : list) {
+        layout.overrides += " shard_replicas=2 shard_over_replicas=true";
+      }
+      return thinned(list, 4);
+    }()));
+
 // Context ranks exchange heads around the states: tokens of rings are in zig-zag order, those of
 // exchanges in one or two runs.
 INSTANTIATE_TEST_SUITE_P(

@@ -37,7 +37,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Layout{kExpertsModel, "ranks=4 expert=2 shard=gradients"},
                     Layout{kGpt2Model,
                            "ranks=8 tensor=2 shard=parameters shard_replicas=2 "
-                           "optimizer.nesterov=true"},
+                           "shard_over_replicas=true optimizer.nesterov=true"},
                     Layout{kQwenModel, "ranks=4 pipeline=2 context=2"}));
 
 class LionGrid : public testing::TestWithParam<Layout> {};
@@ -75,7 +75,10 @@ INSTANTIATE_TEST_SUITE_P(
                            "optimizer.muon_scale=original"},
                     Layout{kGpt2Model,
                            "ranks=4 shard=gradients shard_replicas=2 model.layers=1 "
-                           "optimizer.muon_steps=2"}));
+                           "optimizer.muon_steps=2"},
+                    Layout{kLlamaModel,
+                           "ranks=4 shard=parameters shard_replicas=2 shard_over_replicas=true "
+                           "model.layers=1 optimizer.muon_steps=2"}));
 
 // Groups change only what they name, wherever it lies.
 TEST(GroupsGrid, EqualOneRank) {

@@ -326,6 +326,27 @@ std::vector<Layout> hybrid_layouts() {
   return list;
 }
 
+/// Ranks with the same shard update parts of it, with one microbatch and several, both types of
+/// reductions, and FP32 weights that are main weights elsewhere.
+std::vector<Layout> replica_layouts() {
+  std::vector<Layout> list;
+  for (const char* const layout :
+       {"ranks=4 shard=optimizer train.dtype=bfloat16",
+        "ranks=4 shard=gradients grad_reduce_dtype=bfloat16 train.global_batch=8",
+        "ranks=4 shard=parameters", "ranks=4 pipeline=2 shard=parameters train.dtype=bfloat16",
+        "ranks=4 expert=2 shard=parameters model.experts=4 model.experts_per_token=2 "
+        "model.expert_ffn=8 memory.gather_budget=64KiB",
+        "ranks=4 shard=parameters model.family=nemotron_h model.mamba_num_heads=4 "
+        "model.mamba_head_dim=3 model.ssm_state_size=5 model.mamba_n_groups=2 "
+        "model.mamba_chunk_size=3 model.pattern=M-*M train.global_batch=4"}) {
+    list.push_back({std::string(layout) + " shard_replicas=2 shard_over_replicas=true"});
+  }
+  return list;
+}
+
+INSTANTIATE_TEST_SUITE_P(ShardOverReplicas, OverlapParity,
+                         testing::ValuesIn(thinned(replica_layouts(), 4)));
+
 /// The embedding is gathered again behind the head, on the last of two stages.
 const Layout kMtpLayout = {
     "ranks=4 pipeline=2 shard=parameters model.layers=2 model.mtp_depth=1 train.global_batch=4"};

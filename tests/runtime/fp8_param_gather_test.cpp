@@ -94,6 +94,18 @@ TEST(Fp8ParamGather, ChangesNoBitOfOtherLayouts) {
   expect_no_bit_changes(config);
 }
 
+// Ranks that update parts of a shard gather the copies of parts first.
+TEST(Fp8ParamGather, ChangesNoBitIfReplicasUpdatePartsOfAShard) {
+  for (const std::string shard : {"parameters", "gradients"}) {
+    RunConfig config = sharded_config(4, "block");
+    config.model.layers = 1;
+    config.parallel.shard = shard;
+    config.parallel.shard_replicas = 2;
+    config.parallel.shard_over_replicas = true;
+    expect_no_bit_changes(config, /*steps=*/2);
+  }
+}
+
 // Sites that stay as they are are gathered with the norms; buckets that a rank keeps whole are
 // quantised whole.
 TEST(Fp8ParamGather, ChangesNoBitBesideWeightsOfOtherKinds) {

@@ -103,6 +103,8 @@ const std::vector<Layout> kLayouts = {
     {kLlamaModel, "ranks=4 shard=gradients overlap.mode=off"},
     {kLlamaModel, std::string("ranks=4 shard=parameters shard_replicas=2") + kBf16},
     {kLlamaModel, "ranks=4 shard=parameters tensor=2"},
+    {kLlamaModel,
+     "ranks=4 shard=gradients shard_replicas=2 shard_over_replicas=true overlap.mode=off"},
     {kQwenModel, std::string("ranks=4 tensor=4 sequence_parallel=true") + kBf16},
     {kLlamaModel, "ranks=2 context=2"},
     {kGpt2Model, "ranks=4 pipeline=2"},

@@ -88,6 +88,7 @@ const Layout kLayouts[] = {
     {kThreeKvHeads, "ranks=6 tensor=6"},
     {kThreeKvHeads, "ranks=6 shard=parameters tensor=3"},
     {kLlamaModel, "ranks=4 shard=gradients shard_replicas=2 overlap.mode=off"},
+    {kLlamaModel, "ranks=4 shard=parameters shard_replicas=2 shard_over_replicas=true"},
     {kGpt2Model, "ranks=4 pipeline=2 context=2"},
 };
 INSTANTIATE_TEST_SUITE_P(Layouts, Replicas, testing::ValuesIn(kLayouts));
@@ -100,6 +101,18 @@ TEST(ReplicaSets, TiedTablesAreOnTheFirstAndTheLastStage) {
       {"embedding.tokens (exp_avg_sq)", {0, 3}},
   };
   EXPECT_EQ(ranks, expected);
+}
+
+// Between steps, the first unit's weights are gathered already; of all else a rank has its part.
+TEST(ReplicaSets, ReplicasThatUpdatePartsHoldTheirShardOfTheFirstUnitTwice) {
+  std::multimap<std::string, std::vector<size_t>> others =
+      Replicated(
+          {kLlamaModel, "ranks=4 shard=parameters shard_replicas=2 shard_over_replicas=true"})
+          .ranks_by_tensor();
+  EXPECT_EQ(others.count("embedding.tokens (weights)"), 2u);
+  EXPECT_EQ(others.find("embedding.tokens (weights)")->second, (std::vector<size_t>{0, 2}));
+  others.erase("embedding.tokens (weights)");
+  EXPECT_EQ(others.size(), 0u);
 }
 
 TEST(ReplicaSets, TensorRanksShareNormsAndNoProducts) {

@@ -129,6 +129,7 @@ class RandomLayout {
     }
     if (data_ * context_ % 2 == 0 && one_in(4)) {
       set("parallel.shard_replicas", 2);
+      set("parallel.shard_over_replicas", one_in(2));
     }
     // When updated weights are gathered is the builder's choice, not a pass's.
     set("overlap.mode", any({"off", "auto", "manual"}));

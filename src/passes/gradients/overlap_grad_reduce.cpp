@@ -29,6 +29,7 @@ namespace {
 /// that stays.
 struct Slots {
   std::vector<bool> communicates;
+  std::vector<bool> is_reduced;  // a gradient communication, or moves and depends on one
   std::vector<bool> moves;
   std::vector<uint32_t> of_task;
 };
@@ -49,8 +50,7 @@ Slots find_slots(const Program& program) {
   const std::vector<bool> carries_activations = groups_with_activations(program);
   const size_t num_tasks = program.tasks.size();
   Slots slots{std::vector<bool>(num_tasks), std::vector<bool>(num_tasks),
-              std::vector<uint32_t>(num_tasks)};
-  std::vector<bool> is_reduced(num_tasks);  // a gradient communication, or depends on one
+              std::vector<bool>(num_tasks), std::vector<uint32_t>(num_tasks)};
   uint32_t last_slot = 0;
   uint32_t last_message = 0;  // its slot
   for (size_t i = 0; i < num_tasks; ++i) {
@@ -69,9 +69,9 @@ Slots find_slots(const Program& program) {
     if (moves) {
       for (const TaskId predecessor : dependencies.of(TaskId(i))) {
         slot = std::max(slot, slots.of_task[predecessor.index()]);
-        follows_another = follows_another || is_reduced[predecessor.index()];
+        follows_another = follows_another || slots.is_reduced[predecessor.index()];
       }
-      is_reduced[i] = communicates || follows_another;
+      slots.is_reduced[i] = communicates || follows_another;
       moves = !is_late_partial_sum(program, task, carries_activations, follows_another);
     }
     slots.communicates[i] = communicates;
@@ -282,6 +282,7 @@ class GivingBack {
   const Task& task_at(uint32_t place) const { return program_.tasks[order_[place].index()]; }
   bool moves_at(uint32_t place) const { return slots_.moves[order_[place].index()]; }
   bool communicates_at(uint32_t place) const { return slots_.communicates[order_[place].index()]; }
+  bool is_reduced_at(uint32_t place) const { return slots_.is_reduced[order_[place].index()]; }
 
   /// Whether `next` is another gradient of the layer of those before it: some of its weights may
   /// form a unit of their own.
@@ -334,8 +335,9 @@ class GivingBack {
       const Buffer& buffer = program_.buffers[range.buffer.index()];
       const bool is_gradient =
           buffer.role == BufferRole::kGrad || buffer.role == BufferRole::kMainGrad;
+      // The sums of a shard group, which replicas reduce, are no whole gradients.
       if (is_gradient && buffer.lifetime == Lifetime::kStep &&
-          !communicates_at(first_[range.buffer.index()])) {
+          !is_reduced_at(first_[range.buffer.index()])) {
         found.push_back({range.buffer, place});
       }
     }

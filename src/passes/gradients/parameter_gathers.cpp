@@ -22,11 +22,27 @@ bool covers(const Program& program, const BufferRange& range) {
   return range.begin == 0 && range.end == program.buffers[range.buffer.index()].num_elems();
 }
 
+bool gathers(const Program& program, const Task& task) {
+  return communicates_as(program.spec(task), CommOp::kAllGather) &&
+         task.label.phase == Phase::kComm &&
+         program.streams[task.stream.index()].kind == StreamKind::kCompute;
+}
+
+/// Whether both gather, and the one behind reads exactly what this one writes.
+bool brings_what_next_reads(const Program& program, uint32_t task) {
+  if (task + 1 >= program.tasks.size()) {
+    return false;
+  }
+  const Task& it = program.tasks[task];
+  const Task& next = program.tasks[task + 1];
+  return gathers(program, it) && gathers(program, next) &&
+         program.operands_of(it)[1] == program.operands_of(next)[0];
+}
+
 std::optional<ParameterGather> gather_at(const Program& program, const BufferAccesses& accesses,
                                          uint32_t task) {
   const Task& it = program.tasks[task];
-  if (!communicates_as(program.spec(it), CommOp::kAllGather) || it.label.phase != Phase::kComm ||
-      program.streams[it.stream.index()].kind != StreamKind::kCompute) {
+  if (!gathers(program, it) || brings_what_next_reads(program, task)) {
     return std::nullopt;
   }
   const auto ranges = program.operands_of(it);
@@ -43,6 +59,10 @@ std::optional<ParameterGather> gather_at(const Program& program, const BufferAcc
                          .is_of_step = is_updated || it.label.microbatch < 0,
                          .first_use = accesses.next(ranges[1].buffer, task)};
   gather.last_use = accesses.last(gather.to);
+  if (task > 0 && brings_what_next_reads(program, task - 1)) {
+    gather.before = task - 1;
+    gather.parts = program.operands_of(program.tasks[task - 1])[0].buffer;
+  }
   const bool is_whole_life =
       accesses.first(gather.to) == task && !accesses.is_written_behind(gather.to, task);
   if (gather.first_use == kNone || (is_step_buffer && !is_whole_life)) {

@@ -17,6 +17,10 @@ struct ParameterGather {
   static constexpr uint32_t kNone = BufferUses::kNone;
 
   uint32_t task = 0;
+  /// The gather directly in front of it that brings what it reads, from parts of the shard that
+  /// replicas update. Both start together.
+  std::optional<uint32_t> before = std::nullopt;
+  BufferId parts;  ///< what that one reads; not valid if there is none
   BufferRange from;
   BufferId to;
   bool is_step_buffer = false;
@@ -24,6 +28,8 @@ struct ParameterGather {
   uint32_t first_use = kNone;  ///< first other task that touches what is gathered
   uint32_t last_use = kNone;
   size_t group = 0;
+
+  uint32_t first_task() const { return before.value_or(task); }
 };
 
 /// Gathers in a row for one layer and job: of its FP8 copies, and of its other weights.

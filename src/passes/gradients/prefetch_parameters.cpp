@@ -115,10 +115,16 @@ class Places {
   /// After the tasks that write the shard, and after those that access the destination.
   uint32_t first_possible(const ParameterGather& gather) const {
     const BufferAccesses& accesses = gathers_.accesses();
+    const uint32_t start = gather.first_task();
     uint32_t place = 0;
-    for (const uint32_t before : {accesses.previous_write(gather.from.buffer, gather.task),
-                                  accesses.previous(gather.to, gather.task)}) {
+    const auto stay_behind = [&](uint32_t before) {
       place = before == BufferAccesses::kNone ? place : std::max(place, before + 1);
+    };
+    stay_behind(accesses.previous_write(gather.from.buffer, start));
+    stay_behind(accesses.previous(gather.to, start));
+    if (gather.before) {
+      stay_behind(accesses.previous_write(gather.parts, start));
+      stay_behind(accesses.previous(gather.from.buffer, start));
     }
     return place;
   }
@@ -137,8 +143,12 @@ Arrangement arrange(const Program& program, const ParameterGathers& gathers,
                     std::span<const uint32_t> places) {
   Arrangement result;
   std::vector<bool> is_gather(program.tasks.size());
+  std::vector<bool> is_before_one(program.tasks.size());
   for (const ParameterGather& gather : gathers.list()) {
     is_gather[gather.task] = true;
+    if (gather.before) {
+      is_before_one[*gather.before] = true;
+    }
   }
   size_t next = 0;
   for (uint32_t task = 0; task < program.tasks.size(); ++task) {
@@ -149,9 +159,12 @@ Arrangement arrange(const Program& program, const ParameterGathers& gathers,
         result.hand_overs.push_back({gather.to, static_cast<uint32_t>(result.order.size()),
                                      it.stream, hand_over_label(program, task, it)});
       }
+      if (gather.before) {
+        result.order.emplace_back(*gather.before);
+      }
       result.order.emplace_back(gather.task);
     }
-    if (!is_gather[task]) {
+    if (!is_gather[task] && !is_before_one[task]) {
       result.order.emplace_back(task);
     }
   }

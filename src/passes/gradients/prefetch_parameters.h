@@ -38,7 +38,9 @@ struct PrefetchParametersOptions {
 /// and the other weights of a layer are two gathers.
 ///
 /// Updated weights (role param, whole on every rank) need no extra memory. FP8 copies of them are
-/// gathered once, into a buffer of the step that several jobs read. Candidates: an all_gather of
+/// gathered once, into a buffer of the step that several jobs read. If replicas update parts of
+/// their shard, the gather over the replicas stands directly in front of the first gather of the
+/// shards, and moves with it. Candidates: an all_gather of
 /// phase comm on a compute stream that writes one such buffer in full. This pass only
 /// decides the order; assign_streams moves gathers to a stream of their own. Counts gathers that
 /// are moved or dropped, or whose memory is handed over. Rounding does not change. Place: after

@@ -114,6 +114,22 @@ TEST(PrefetchParameters, WaitsForTheLastUseOfTheUnitWhoseMemoryItMayTake) {
                                                   gather('c') + use('b') + use('c'));
 }
 
+// Replicas update halves of b and c: the gather of the halves and that of the shards start
+// together, a unit ahead, and count as one unit.
+TEST(PrefetchParameters, GathersOfPartsMoveWithThoseOfTheirShard) {
+  std::string head = tables(3);
+  head.replace(head.find("ranks=2"), 7, "ranks=4");
+  head.insert(head.find("buffer"), "group replicas kind=data ranks=0,2\n");
+  const auto parts = [](char unit) {
+    return fmt::format("all_gather({0}[0:32] -> {0}) {{group=1}} s comm site={0}\n", unit);
+  };
+  const PassResult result = prefetched(head + gather('a') + use('a') + parts('b') + gather('b') +
+                                       use('b') + parts('c') + gather('c') + use('c'));
+  EXPECT_EQ(tasks_of(result, head), take('a') + gather('a') + take('b') + parts('b') + gather('b') +
+                                        use('a') + take('c') + parts('c') + gather('c') + use('b') +
+                                        use('c'));
+}
+
 // A tied embedding is used again at the end: it holds up nothing in between.
 TEST(PrefetchParameters, AUnitThatIsUsedMuchLaterAgainDoesNotCount) {
   const std::string head = tables(3);
