@@ -250,6 +250,7 @@ struct CheckpointConfig {
   int64_t interval = 500;
   bool at_end = true;
   int64_t keep = 2;
+  bool async = false;
   std::string resume = "auto";
 
   friend bool operator==(const CheckpointConfig&, const CheckpointConfig&) = default;
