@@ -249,8 +249,8 @@ struct CheckpointConfig {
   std::string folder;
   int64_t interval = 500;
   bool at_end = true;
-  int64_t keep = 2;
   bool async = false;
+  int64_t keep = 2;
   std::string resume = "auto";
 
   friend bool operator==(const CheckpointConfig&, const CheckpointConfig&) = default;

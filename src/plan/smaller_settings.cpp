@@ -42,9 +42,8 @@ class Choices {
   Choices(const RunConfig& config, int64_t layers) : config_(config), layers_(layers) {}
 
   std::optional<SettingChange> saves_between_steps() const {
-    return copies_state(config_)
-               ? std::optional(SettingChange{"checkpoint", "async", false})
-               : std::nullopt;
+    return copies_state(config_) ? std::optional(SettingChange{"checkpoint", "async", false})
+                                 : std::nullopt;
   }
 
   std::optional<SettingChange> recompute(std::string_view policy) const {
@@ -115,9 +114,10 @@ void append(std::vector<SettingChange>& list, const std::vector<SettingChange>& 
   list.insert(list.end(), more.begin(), more.end());
 }
 
-/// Single changes, cheapest first. A save that steps wait for costs nothing between saves. Recomputing norms costs almost nothing, and sharding the
-/// optimizer state communicates no more than all-reducing gradients. Each later change costs more:
-/// smaller microbatches lose efficiency, full recompute adds a third of the step.
+/// Single changes, cheapest first. A save that steps wait for costs nothing between saves.
+/// Recomputing norms costs almost nothing, and sharding the optimizer state communicates no more
+/// than all-reducing gradients. Each later change costs more: smaller microbatches lose efficiency,
+/// full recompute adds a third of the step.
 std::vector<SettingChange> single_changes(const Choices& choices) {
   std::vector<SettingChange> list;
   append(list, choices.saves_between_steps());

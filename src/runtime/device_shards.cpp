@@ -92,10 +92,9 @@ class RankState final : public StateSource {
     for (auto run = first_run(part, unit, begin);
          run != runs_of(part, unit).end() && run->unit_begin < end; ++run) {
       const int64_t from = std::max(begin, run->unit_begin);
-      ranges.push_back(
-          {.buffer = run->buffer,
-           .begin = run->buffer_begin + from - run->unit_begin,
-           .num_elems = std::min(end, run->unit_begin + run->num_elems) - from});
+      ranges.push_back({.buffer = run->buffer,
+                        .begin = run->buffer_begin + from - run->unit_begin,
+                        .num_elems = std::min(end, run->unit_begin + run->num_elems) - from});
     }
   }
 
@@ -117,8 +116,8 @@ class RankState final : public StateSource {
                    std::span<float> out) const {
     const int64_t to = std::min(end, run.unit_begin + run.num_elems);
     const int64_t place = run.buffer_begin + from - run.unit_begin;
-    const auto part = out.subspan(static_cast<size_t>(from - begin),
-                                  static_cast<size_t>(to - from));
+    const auto part =
+        out.subspan(static_cast<size_t>(from - begin), static_cast<size_t>(to - from));
     if (copy_) {
       copy_->read(run.buffer, place, part);
     } else {

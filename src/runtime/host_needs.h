@@ -9,8 +9,8 @@
 namespace braid {
 
 /// Host memory of all ranks of a run on the CPU: arenas, kernels' scratch, the pieces for loading
-/// and saving state, and the copies for checkpoint.async. If only some ranks are planned, each also represents a number of the
-/// others. `host_ranks`: those that run on this host, if not all.
+/// and saving state, and the copies for checkpoint.async. If only some ranks are planned, each also
+/// represents a number of the others. `host_ranks`: those that run on this host, if not all.
 MemoryNeeds cpu_needs(const RunPlan& plan, int threads_per_rank,
                       std::span<const int> host_ranks = {});
 

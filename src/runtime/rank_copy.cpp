@@ -18,9 +18,8 @@ int64_t elem_bytes(const StateMap& map, size_t buffer) {
 }  // namespace
 
 std::vector<CopiedRange> joined_ranges(std::vector<CopiedRange> ranges) {
-  std::ranges::sort(ranges, {}, [](const CopiedRange& range) {
-    return std::tuple(range.buffer, range.begin);
-  });
+  std::ranges::sort(ranges, {},
+                    [](const CopiedRange& range) { return std::tuple(range.buffer, range.begin); });
   std::vector<CopiedRange> joined;
   for (const CopiedRange& range : ranges) {
     if (!joined.empty() && joined.back().buffer == range.buffer &&
@@ -55,8 +54,8 @@ std::span<std::byte> RankCopy::bytes_of(size_t range) const {
 void RankCopy::take() {
   for (size_t i = 0; i < ranges_.size(); ++i) {
     const CopiedRange& range = ranges_[i];
-    executor_.read(map_.buffers()[range.buffer].name,
-                   range.begin * elem_bytes(map_, range.buffer), bytes_of(i));
+    executor_.read(map_.buffers()[range.buffer].name, range.begin * elem_bytes(map_, range.buffer),
+                   bytes_of(i));
   }
 }
 

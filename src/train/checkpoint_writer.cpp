@@ -55,28 +55,25 @@ void CheckpointWriter::save(Save save) {
   if (save.waits || !copies_) {
     std::promise<Saved> ended;
     std::string path = write(save, plan, engine_.state_shards(), processes_);
-    ended.set_value({.path = std::move(path),
-                     .seconds = seconds_since(begin),
-                     .copy_seconds = std::nullopt});
+    ended.set_value(
+        {.path = std::move(path), .seconds = seconds_since(begin), .copy_seconds = std::nullopt});
     running_ = ended.get_future();
     return;
   }
   copies_->take_copy();
   const double copy_seconds = seconds_since(begin);
-  running_ = std::async(std::launch::async, [this, &plan, begin, copy_seconds,
-                                             save = std::move(save)] {
-    std::string path = write(save, plan, *copies_, processes_);
-    return Saved{.path = std::move(path),
-                 .seconds = seconds_since(begin),
-                 .copy_seconds = copy_seconds};
-  });
+  running_ =
+      std::async(std::launch::async, [this, &plan, begin, copy_seconds, save = std::move(save)] {
+        std::string path = write(save, plan, *copies_, processes_);
+        return Saved{
+            .path = std::move(path), .seconds = seconds_since(begin), .copy_seconds = copy_seconds};
+      });
 }
 
 std::optional<CheckpointWriter::Saved> CheckpointWriter::finished() {
   constexpr std::chrono::seconds kNow{0};
-  return running_.valid() && running_.wait_for(kNow) == std::future_status::ready
-             ? finish()
-             : std::nullopt;
+  return running_.valid() && running_.wait_for(kNow) == std::future_status::ready ? finish()
+                                                                                  : std::nullopt;
 }
 
 std::optional<CheckpointWriter::Saved> CheckpointWriter::finish() {

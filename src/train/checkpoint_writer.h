@@ -20,14 +20,14 @@ class CheckpointWriter {
  public:
   struct Save {
     CheckpointState progress;
-    SaveOptions options;                   ///< `together` is replaced
-    std::function<void()> before = {};     ///< on the thread that writes, before anything else
-    bool waits = true;                     ///< steps wait until everything is durable
+    SaveOptions options;                ///< `together` is replaced
+    std::function<void()> before = {};  ///< on the thread that writes, before anything else
+    bool waits = true;                  ///< steps wait until everything is durable
     std::function<void(SaveOptions&)> adjust = {};  ///< for tests
   };
   struct Saved {
     std::string path;
-    double seconds = 0;                ///< from the call of `save`
+    double seconds = 0;                  ///< from the call of `save`
     std::optional<double> copy_seconds;  ///< for which steps waited; nullopt: for all of it
   };
 

@@ -454,27 +454,27 @@ class TrainingRun {
     report_saved(writer_.finish());
     const RunPlan& plan = engine_.plan();
     const DataCount count = count_after(step);
-    writer_.save({.progress = {.step = step,
-                               .consumed_samples = count.samples,
-                               .consumed_tokens = count.tokens,
-                               .seed = run_.config.train.seed,
-                               .model = describe_model(plan.run.model),
-                               .config = to_toml(checkpointed_config(run_)),
-                               .extra = {facts_.begin(), facts_.end()}},
-                  .options = {.keep = run_.config.checkpoint.keep,
-                              .last_finite_step = last_finite_step_},
-                  .before =
-                      [log = log_.get()] {
-                        if (log != nullptr) {
-                          log->sync();
-                        }
-                      },
-                  .waits = waits,
-                  .adjust = options_.adjust_save});
+    writer_.save(
+        {.progress = {.step = step,
+                      .consumed_samples = count.samples,
+                      .consumed_tokens = count.tokens,
+                      .seed = run_.config.train.seed,
+                      .model = describe_model(plan.run.model),
+                      .config = to_toml(checkpointed_config(run_)),
+                      .extra = {facts_.begin(), facts_.end()}},
+         .options = {.keep = run_.config.checkpoint.keep, .last_finite_step = last_finite_step_},
+         .before =
+             [log = log_.get()] {
+               if (log != nullptr) {
+                 log->sync();
+               }
+             },
+         .waits = waits,
+         .adjust = options_.adjust_save});
     // It may still be written. Whoever goes back waits for it.
-    set_point({.checkpoint = fmt::format("{}/{}", run_.config.checkpoint.folder,
-                                         checkpoint_name(step)),
-               .count = count});
+    set_point(
+        {.checkpoint = fmt::format("{}/{}", run_.config.checkpoint.folder, checkpoint_name(step)),
+         .count = count});
     report_saved(writer_.finished());
   }
 

@@ -72,12 +72,12 @@ struct SampleTraining {
   std::string save_cut(const std::string& folder, const SaveOptions& options = {}) const {
     return save_checkpoint(folder, state, cut(), options);
   }
-  /// As a run that goes on meanwhile: another thread writes from a copy, while the original changes.
+  /// As a run that goes on meanwhile: another thread writes from a copy, while the original
+  /// changes.
   std::string save_behind(const std::string& folder, const SaveOptions& options = {}) {
     std::future<std::string> saved =
-        std::async(std::launch::async, [copy = *this, &folder, &options] {
-          return copy.save_cut(folder, options);
-        });
+        std::async(std::launch::async,
+                   [copy = *this, &folder, &options] { return copy.save_cut(folder, options); });
     std::vector<float> before = matrix;
     std::ranges::fill(matrix, -1.0F);
     try {

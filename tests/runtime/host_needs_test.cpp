@@ -123,9 +123,9 @@ TEST(HostNeeds, CopiesForCheckpointsAreWhatIsAllocated) {
     }
     EXPECT_EQ(of_hosts, bytes);
     config.train.steps = config.checkpoint.interval;  // saves at the end, when no step follows
-    EXPECT_EQ(bytes_of(staging_needs(plan_run(resolve_run(config, 257))),
-                       "copies for checkpoint.async"),
-              0);
+    EXPECT_EQ(
+        bytes_of(staging_needs(plan_run(resolve_run(config, 257))), "copies for checkpoint.async"),
+        0);
   }
 }
 

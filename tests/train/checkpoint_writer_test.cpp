@@ -118,8 +118,8 @@ ParallelConfig staged() {
 INSTANTIATE_TEST_SUITE_P(
     Layouts, AsyncLayouts,
     testing::Values(WrittenLayout{"copies", {.ranks = 2}, "bfloat16"},
-                    WrittenLayout{"optimizer", {.ranks = 2, .shard = "optimizer"}, "bfloat16",
-                                  "bfloat16"},
+                    WrittenLayout{
+                        "optimizer", {.ranks = 2, .shard = "optimizer"}, "bfloat16", "bfloat16"},
                     WrittenLayout{"gradients", {.ranks = 2, .shard = "gradients"}},
                     WrittenLayout{"parameters", {.ranks = 2, .shard = "parameters"}, "bfloat16"},
                     WrittenLayout{"tensor", {.ranks = 2, .tensor = 2}},
@@ -216,8 +216,8 @@ TEST_F(AsyncCheckpoints, AValueThatIsNotFiniteIsNotSaved) {
   config_.runtime.rerun_steps = 0;
   config_.runtime.check_replicas = 0;
   config_.runtime.detect_nan = "off";
-  TrainerOptions options = damaged({.rank = 0, .after_steps = {4}, .bits = kNotFinite,
-                                    .num_weights = kOutputWeights});
+  TrainerOptions options =
+      damaged({.rank = 0, .after_steps = {4}, .bits = kNotFinite, .num_weights = kOutputWeights});
   EXPECT_THAT(message_of<DataError>([&] { train(config_, options); }),
               ContainsRegex("^no checkpoint of step 4 is written, because it must be finite: "
                             "tensor \"head.output\" has (NaN|infinity) at element"));
