@@ -272,6 +272,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(checkpoint, interval), kStepsOrZero, "Steps between checkpoints; 0 = only one at the end of the run."},
     Field{BRAID_KEY(checkpoint, at_end), kAny, "Whether the run writes a checkpoint at its last step and when it is stopped before. false with interval = 0 writes none at all, for measurements of large models."},
     Field{BRAID_KEY(checkpoint, keep), kStepsOrZero, "Number of newest checkpoints to keep; 0 = all. The newest one that a later step with a finite loss has confirmed also stays."},
+    Field{BRAID_KEY(checkpoint, async), kAny, "Whether training goes on while a checkpoint is written: between two steps the state is only copied to host memory, up to 12 bytes per parameter over all ranks, which the memory check counts. The last checkpoint of a run is written without a copy. See docs/checkpoints.md."},
     Field{BRAID_KEY(checkpoint, resume), kAny, "\"auto\" continues from the newest checkpoint in checkpoint.folder if there is one, \"none\" starts from scratch, and anything else is the path of a checkpoint."},
 
     Field{BRAID_KEY(logging, run_folder), kAny, "Where the run writes; empty = runs/ and the name of the run file."},

@@ -250,6 +250,7 @@ struct CheckpointConfig {
   std::string folder;
   int64_t interval = 500;
   bool at_end = true;
+  bool async = false;
   int64_t keep = 2;
   std::string resume = "auto";
 

@@ -534,6 +534,11 @@ int64_t num_microbatches(const RunConfig& config) {
   return config.train.global_batch / (microbatch_sequences(config) * data_ranks(config.parallel));
 }
 
+bool copies_state(const RunConfig& config) {
+  const CheckpointConfig& checkpoint = config.checkpoint;
+  return checkpoint.async && checkpoint.interval > 0 && checkpoint.interval < config.train.steps;
+}
+
 bool fuses_swiglu(const RunConfig& config) {
   const bool may_be_gpu = config.train.dtype == "bfloat16" && config.runtime.device != "cpu";
   return config.runtime.fuse_swiglu == "on" || (config.runtime.fuse_swiglu == "auto" && may_be_gpu);

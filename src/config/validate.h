@@ -33,6 +33,9 @@ int64_t microbatch_sequences(const RunConfig& config);
 /// ranks). Requires a validated config.
 int64_t num_microbatches(const RunConfig& config);
 
+/// Whether the run writes checkpoints while it trains, from copies of its state in host memory.
+bool copies_state(const RunConfig& config);
+
 /// What runtime.fuse_swiglu says, or "auto" means.
 bool fuses_swiglu(const RunConfig& config);
 

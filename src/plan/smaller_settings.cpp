@@ -41,6 +41,11 @@ class Choices {
  public:
   Choices(const RunConfig& config, int64_t layers) : config_(config), layers_(layers) {}
 
+  std::optional<SettingChange> saves_between_steps() const {
+    return copies_state(config_) ? std::optional(SettingChange{"checkpoint", "async", false})
+                                 : std::nullopt;
+  }
+
   std::optional<SettingChange> recompute(std::string_view policy) const {
     return is_beyond(kRecompute, policy, config_.memory.recompute)
                ? std::optional(SettingChange{"memory", "recompute", std::string(policy)})
@@ -109,11 +114,13 @@ void append(std::vector<SettingChange>& list, const std::vector<SettingChange>& 
   list.insert(list.end(), more.begin(), more.end());
 }
 
-/// Single changes, cheapest first. Recomputing norms costs almost nothing, and sharding the
-/// optimizer state communicates no more than all-reducing gradients. Each later change costs more:
-/// smaller microbatches lose efficiency, full recompute adds a third of the step.
+/// Single changes, cheapest first. A save that steps wait for costs nothing between saves.
+/// Recomputing norms costs almost nothing, and sharding the optimizer state communicates no more
+/// than all-reducing gradients. Each later change costs more: smaller microbatches lose efficiency,
+/// full recompute adds a third of the step.
 std::vector<SettingChange> single_changes(const Choices& choices) {
   std::vector<SettingChange> list;
+  append(list, choices.saves_between_steps());
   append(list, choices.recompute("norms"));
   append(list, choices.shard("optimizer"));
   append(list, choices.recompute("attention"));
@@ -134,6 +141,7 @@ std::vector<SettingChange> strongest_changes(const Choices& choices) {
       list.push_back(levels.back());
     }
   };
+  append(list, choices.saves_between_steps());
   append(list, choices.shard("optimizer"));
   append_last(choices.microbatches());
   append(list, choices.recompute("full"));

@@ -16,7 +16,7 @@ namespace braid {
 struct SettingChange {
   std::string_view section;
   std::string_view name;
-  std::variant<int64_t, std::string> value;
+  std::variant<bool, int64_t, std::string> value;
 };
 
 /// Changes that are applied together.
@@ -28,7 +28,8 @@ std::string describe_changes(const SettingChanges& changes);
 RunConfig with_changes(RunConfig config, const SettingChanges& changes);
 
 /// Settings that may need less memory than `config`, cheapest in time first: single changes, then
-/// combinations, up to all of them. Changes: recompute by policy; sharding of the optimizer state,
+/// combinations, up to all of them. Changes: no copy of the state on the host (checkpoint.async);
+/// recompute by policy; sharding of the optimizer state,
 /// gradients and parameters if there are data-parallel ranks; smaller microbatches that divide the
 /// batch; activations on the host; and, last because a smaller batch trains differently, fewer
 /// microbatches. At most kMaxSmallerSettings; other rules may refuse some of them. `layers`: of the

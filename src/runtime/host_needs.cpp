@@ -11,14 +11,18 @@
 
 #include "backends/registry/registry.h"
 #include "base/errors.h"
+#include "config/validate.h"
 #include "plan/rank_programs.h"
+#include "runtime/device_shards.h"
 #include "state/checkpointing.h"
+#include "state/state_map.h"
 
 namespace braid {
 namespace {
 
 constexpr std::string_view kOffloaded = "activations on the host";
 constexpr std::string_view kPieces = "loading and saving";
+constexpr std::string_view kCopies = "copies for checkpoint.async";
 
 std::string count_ranks(int64_t count) {
   return fmt::format("{} rank{}", count, count == 1 ? "" : "s");
@@ -66,6 +70,28 @@ std::vector<int64_t> ranks_per_plan(const RunPlan& plan, std::span<const int> ho
   return counts;
 }
 
+/// The share of the host in the whole state, where some stages are not planned.
+int64_t share_of_state(const RunPlan& plan, int64_t host_ranks) {
+  constexpr int64_t kElemBytes = 3 * static_cast<int64_t>(sizeof(float));  // weight, moments
+  int64_t elems = 0;
+  for (const Parameter& parameter : plan.layout.parameters) {
+    elems += parameter.frozen ? 0 : parameter.shape.num_elems();
+  }
+  const int64_t ranks = plan.run.mesh.num_ranks();
+  return (elems + ranks - 1) / ranks * host_ranks * kElemBytes;
+}
+
+/// What the ranks of this host copy for checkpoints.
+int64_t copies_on_host(const RunPlan& plan, std::span<const int> host_ranks) {
+  if (!copies_state(plan.run.config)) {
+    return 0;
+  }
+  const std::vector<int> ranks = ranks_on_host(plan, host_ranks);
+  return has_all_stages(plan)
+             ? copied_bytes(make_state_map(plan), plan.layout, plan.run.model, ranks)
+             : share_of_state(plan, std::ssize(ranks));
+}
+
 /// Sum over these ranks, with rank i counted `times[i]` times.
 MemoryNeeds ranks_on_cpu(std::span<const RankPlan> ranks, int threads_per_rank,
                          std::span<const int64_t> times) {
@@ -89,6 +115,7 @@ MemoryNeeds cpu_needs(const RunPlan& plan, int threads_per_rank, std::span<const
   MemoryNeeds needs = ranks_on_cpu(plan.ranks, threads_per_rank, ranks_per_plan(plan, host_ranks));
   needs.whose = whose(plan, host_ranks);
   needs.add(kPieces, checkpoint_host_bytes(plan.layout));
+  needs.add(kCopies, copies_on_host(plan, host_ranks));
   return needs;
 }
 
@@ -107,6 +134,7 @@ MemoryNeeds staging_needs(const RunPlan& plan, std::span<const int> host_ranks) 
     needs.add(kOffloaded, times[i] * plan.ranks[i].memory.host_bytes);
   }
   needs.add(kPieces, checkpoint_host_bytes(plan.layout));
+  needs.add(kCopies, copies_on_host(plan, host_ranks));
   return needs;
 }
 

@@ -211,6 +211,20 @@ void write_state(const StateSource& source, const ParameterLayout& whole, const 
   StateWriter(source, whole, map, executors, workers).run();
 }
 
+void widen_elements(DType dtype, std::span<const std::byte> elements, std::span<float> out) {
+  if (dtype == DType::kF32) {
+    std::memcpy(out.data(), elements.data(), elements.size());
+    return;
+  }
+  check(dtype == DType::kBF16, "elements of {} are no state", dtype_name(dtype));
+  // In ascending order no element is overwritten before it is read.
+  for (size_t i = 0; i < out.size(); ++i) {
+    BFloat16 value;
+    std::memcpy(&value, &elements[i * sizeof(BFloat16)], sizeof(BFloat16));
+    out[i] = value;
+  }
+}
+
 void read_elements(Executor& executor, const StateBufferFacts& buffer, int64_t begin,
                    std::span<float> out) {
   const std::span<std::byte> bytes = std::as_writable_bytes(out);
@@ -218,15 +232,9 @@ void read_elements(Executor& executor, const StateBufferFacts& buffer, int64_t b
     executor.read(buffer.name, begin * kFloatBytes, bytes);
     return;
   }
-  check(buffer.dtype == DType::kBF16, "buffer {} is {}", buffer.name, dtype_name(buffer.dtype));
   const std::span<std::byte> narrow = bytes.last(out.size() * sizeof(BFloat16));
   executor.read(buffer.name, begin * kBFloat16Bytes, narrow);
-  // In ascending order no element is overwritten before it is read.
-  for (size_t i = 0; i < out.size(); ++i) {
-    BFloat16 value;
-    std::memcpy(&value, &narrow[i * sizeof(BFloat16)], sizeof(BFloat16));
-    out[i] = value;
-  }
+  widen_elements(buffer.dtype, narrow, out);
 }
 
 void DeviceState::read(StatePart part, size_t unit, int64_t begin, std::span<float> out,

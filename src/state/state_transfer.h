@@ -1,11 +1,13 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "backends/executor.h"
+#include "base/dtype.h"
 #include "parallel/parameter_layout.h"
 #include "state/state_map.h"
 #include "state/state_source.h"
@@ -25,6 +27,9 @@ inline constexpr int64_t kStatePieceElems = int64_t{16} << 20;
 /// are not read.
 void write_state(const StateSource& source, const ParameterLayout& whole, const StateMap& map,
                  std::span<Executor* const> executors, WorkerPool& workers);
+
+/// fp32 or bf16 elements as fp32. `elements` may be the last bytes of `out`.
+void widen_elements(DType dtype, std::span<const std::byte> elements, std::span<float> out);
 
 /// Elements [begin, begin + out.size()) of a buffer of the executor, which are fp32 or bf16.
 void read_elements(Executor& executor, const StateBufferFacts& buffer, int64_t begin,

@@ -1,7 +1,6 @@
 #include "train/trainer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -14,6 +13,7 @@
 #include "base/errors.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "comm/process_group.h"
 #include "config/choices.h"
 #include "config/reference.h"
@@ -26,9 +26,9 @@
 #include "plan/run_plan.h"
 #include "runtime/device.h"
 #include "runtime/engine.h"
-#include "state/checkpointing.h"
 #include "trace/breakdown.h"
 #include "trace/explain_exposed.h"
+#include "train/checkpoint_writer.h"
 #include "train/data_count.h"
 #include "train/fault_watch.h"
 #include "train/learning_rate.h"
@@ -49,8 +49,6 @@
 
 namespace braid {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 /// A checkpoint of adapters has no embedding that tells the size of the vocabulary.
 RunConfig checkpointed_config(const RunSpec& run) {
@@ -80,7 +78,8 @@ class TrainingRun {
         calendar_(run_.config, options_.stop_after_step),
         meter_(meter_options()),
         watch_(run_.config.runtime, engine_, processes_,
-               [this](const std::string& line) { print(line); }) {
+               [this](const std::string& line) { print(line); }),
+        writer_(engine_, processes_) {
     setup_.end("kernels");
     write_start_state(engine_, start_);
     setup_.end("weights");
@@ -130,6 +129,7 @@ class TrainingRun {
          .should_stop = [this](int64_t ended) { return should_stop(ended); },
          .needs_boundary = [this](int64_t) { return watch_.needs_boundary(); },
          .at_boundary = [this](int64_t of, bool stops) { return at_boundary(of, stops); }});
+    report_saved(writer_.finish());
     summary_.last_step = step;
     summary_.stopped_early = step < run_.config.train.steps;
     summary_.tokens_per_s = meter_.median_tokens_per_s();
@@ -308,13 +308,14 @@ class TrainingRun {
       evaluate(step);
     }
     if (saves) {
-      save(step);
+      save(step, stops || step >= calendar_.last_step());
     }
     return step;
   }
 
   /// As the next start of the run would continue, in this process. Returns the step of the point.
   int64_t go_back(const RerunCause& cause, int64_t step) {
+    report_saved(writer_.finish());
     record_rerun(step, watch_.begin(cause, step));
     if (leads()) {
       log_->finish();
@@ -429,6 +430,7 @@ class TrainingRun {
   /// Called after the end of that step. All processes decide the same, also about a spike, which a
   /// failing device may see alone.
   bool should_stop(int64_t step) {
+    report_saved(writer_.finished());
     const bool asked = options_.stop_requested && options_.stop_requested();
     const std::string wishes =
         greatest_wishes(engine_, processes_, step, fmt::format("{:d}{}", asked, watch_.take_own()));
@@ -447,36 +449,44 @@ class TrainingRun {
     }
   }
 
-  void save(int64_t step) {
-    const Clock::time_point begin = Clock::now();
+  /// `waits`: no step follows that could hide the save.
+  void save(int64_t step, bool waits) {
+    report_saved(writer_.finish());
     const RunPlan& plan = engine_.plan();
-    const DeviceShards state = engine_.state_shards();
     const DataCount count = count_after(step);
-    if (log_ != nullptr) {
-      log_->sync();
-    }
-    summary_.checkpoint =
-        save_model_state(run_.config.checkpoint.folder,
-                         {.step = step,
-                          .consumed_samples = count.samples,
-                          .consumed_tokens = count.tokens,
-                          .seed = run_.config.train.seed,
-                          .model = describe_model(plan.run.model),
-                          .config = to_toml(checkpointed_config(run_)),
-                          .extra = {facts_.begin(), facts_.end()}},
-                         plan.layout, plan.run.model, state.shards(), save_options());
-    set_point({.checkpoint = summary_.checkpoint, .count = count});
-    print(fmt::format("saved    {} in {:.1f} s", summary_.checkpoint,
-                      std::chrono::duration<double>(Clock::now() - begin).count()));
+    writer_.save(
+        {.progress = {.step = step,
+                      .consumed_samples = count.samples,
+                      .consumed_tokens = count.tokens,
+                      .seed = run_.config.train.seed,
+                      .model = describe_model(plan.run.model),
+                      .config = to_toml(checkpointed_config(run_)),
+                      .extra = {facts_.begin(), facts_.end()}},
+         .options = {.keep = run_.config.checkpoint.keep, .last_finite_step = last_finite_step_},
+         .before =
+             [log = log_.get()] {
+               if (log != nullptr) {
+                 log->sync();
+               }
+             },
+         .waits = waits,
+         .adjust = options_.adjust_save});
+    // It may still be written. Whoever goes back waits for it.
+    set_point(
+        {.checkpoint = fmt::format("{}/{}", run_.config.checkpoint.folder, checkpoint_name(step)),
+         .count = count});
+    report_saved(writer_.finished());
   }
 
-  SaveOptions save_options() const {
-    return {.keep = run_.config.checkpoint.keep,
-            .last_finite_step = last_finite_step_,
-            .together = {.leads = leads(),
-                         .all_gather = [this](std::string_view name, std::string bytes) {
-                           return processes_.all_gather(name, std::move(bytes));
-                         }}};
+  void report_saved(const std::optional<CheckpointWriter::Saved>& saved) {
+    if (!saved) {
+      return;
+    }
+    summary_.checkpoint = saved->path;
+    print(fmt::format("saved    {} in {:.1f} s{}", saved->path, saved->seconds,
+                      saved->copy_seconds
+                          ? fmt::format(", of which steps waited {:.2f} s", *saved->copy_seconds)
+                          : ""));
   }
 
   void write_reports() {
@@ -516,6 +526,7 @@ class TrainingRun {
   FaultWatch watch_;
   ResumePoint point_;  // where the run can go back to: its last checkpoint or its start
   std::optional<BatchLoader> loader_;
+  CheckpointWriter writer_;  // last: waits for a save that uses the log and the engine
 };
 
 }  // namespace

@@ -14,6 +14,7 @@ namespace braid {
 
 class ProcessGroup;
 struct EngineOptions;
+struct SaveOptions;
 
 struct TrainerOptions {
   std::function<void(std::string_view)>
@@ -37,6 +38,7 @@ struct TrainerOptions {
   int local_process = 0;                                   ///< index of this process on its host
   std::function<void(EngineOptions&)> adjust_engine = {};  ///< for tests: changes the engine's
                                                            ///< options
+  std::function<void(SaveOptions&)> adjust_save = {};      ///< for tests: of each checkpoint
 };
 
 struct TrainingSummary {

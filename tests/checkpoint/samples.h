@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <future>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,6 +71,23 @@ struct SampleTraining {
   }
   std::string save_cut(const std::string& folder, const SaveOptions& options = {}) const {
     return save_checkpoint(folder, state, cut(), options);
+  }
+  /// As a run that goes on meanwhile: another thread writes from a copy, while the original
+  /// changes.
+  std::string save_behind(const std::string& folder, const SaveOptions& options = {}) {
+    std::future<std::string> saved =
+        std::async(std::launch::async,
+                   [copy = *this, &folder, &options] { return copy.save_cut(folder, options); });
+    std::vector<float> before = matrix;
+    std::ranges::fill(matrix, -1.0F);
+    try {
+      std::string path = saved.get();
+      matrix = std::move(before);
+      return path;
+    } catch (...) {
+      matrix = std::move(before);
+      throw;
+    }
   }
   bool equals(const LoadedCheckpoint& loaded) const {
     return loaded.state() == state && loaded.index().tensors.size() == 3 &&

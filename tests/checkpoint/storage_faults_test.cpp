@@ -33,9 +33,9 @@ SampleTraining sample(int64_t step, const std::string& model) {
 
 /// Two checkpoints lie there; a call of saving the third fails. What was there is there or the new
 /// one, and the next save is as if nothing had been.
-void fail_each_call_of_a_save(StorageFault fault) {
+void fail_each_call_of_a_save(StorageFault fault, bool behind_steps = false) {
   const SampleTraining before = sample(20, "before");
-  const SampleTraining next = sample(30, "next");
+  SampleTraining next = sample(30, "next");
   std::set<std::string> kinds;
   for (int64_t call = 0;; ++call) {
     const MemoryFolder temp;
@@ -46,7 +46,7 @@ void fail_each_call_of_a_save(StorageFault fault) {
     storage.fail(call, fault);
     std::string error;
     try {
-      next.save_cut(folder);
+      behind_steps ? next.save_behind(folder) : next.save_cut(folder);
     } catch (const DataError& caught) {
       error = caught.what();
       EXPECT_THAT(error, HasSubstr(folder));
@@ -71,6 +71,11 @@ void fail_each_call_of_a_save(StorageFault fault) {
 
 TEST(StorageFaults, ASaveSurvivesAnErrorOfEachCall) {
   fail_each_call_of_a_save(StorageFault::kInputOutputError);
+}
+
+// checkpoint.async.
+TEST(StorageFaults, ASaveBehindStepsSurvivesAnErrorOfEachCall) {
+  fail_each_call_of_a_save(StorageFault::kInputOutputError, true);
 }
 
 TEST(StorageFaults, ASaveSurvivesAFullDiskAtEachCall) {
@@ -122,7 +127,7 @@ struct SavedRun {
     WatchedStorage storage(temp.path().string());
     for (size_t i = 0; i < saves.size(); ++i) {
       const std::string folder = temp / "run/checkpoints";
-      i % 2 == 0 ? saves[i].save_cut(folder) : saves[i].save(folder);
+      i % 2 == 0 ? saves[i].save_behind(folder) : saves[i].save(folder);
       storage.mark(saves[i].state.model);
     }
     log = storage.log();

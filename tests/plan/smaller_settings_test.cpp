@@ -10,9 +10,12 @@
 namespace braid {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 RunConfig config_of(int64_t microbatch, int64_t global_batch, int64_t ranks = 1) {
   RunConfig config;
@@ -43,6 +46,16 @@ TEST(SmallerSettings, ComeWithTheCheapestFirstAndTogetherAtTheEnd) {
                   "memory.offload_layers = 8", "train.global_batch = 4",
                   "train.microbatch = 1, memory.recompute = \"full\"",
                   "train.microbatch = 1, memory.recompute = \"full\", memory.offload_layers = 8"));
+}
+
+TEST(SmallerSettings, BeginWithoutCopiesOfTheState) {
+  RunConfig config = config_of(1, 1);
+  config.checkpoint.async = true;
+  config.train.steps = config.checkpoint.interval;  // it saves at its end alone
+  EXPECT_THAT(settings_of(config), Not(Contains(HasSubstr("async"))));
+  ++config.train.steps;
+  EXPECT_EQ(settings_of(config).front(), "checkpoint.async = false");
+  EXPECT_THAT(settings_of(config).back(), StartsWith("checkpoint.async = false, "));
 }
 
 TEST(SmallerSettings, ShardWhatDataAndContextParallelRanksShare) {

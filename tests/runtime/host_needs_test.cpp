@@ -3,12 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "backends/cpu/cpu_executor.h"
 #include "backends/cpu/cpu_scratch.h"
 #include "config/validate.h"
 #include "plan/run_spec.h"
+#include "runtime/engine.h"
 #include "state/checkpointing.h"
+#include "state/state_shards.h"
 
 namespace braid {
 namespace {
@@ -89,6 +94,39 @@ TEST(HostNeeds, OfAHostAreThoseOfItsRanks) {
   }
   EXPECT_NE(of_hosts, 0);
   EXPECT_EQ(bytes_of(staging_needs(all), "activations on the host"), of_hosts);
+}
+
+// In bf16 and with shards: main weights and moments of one rank or the other, once each.
+TEST(HostNeeds, CopiesForCheckpointsAreWhatIsAllocated) {
+  for (const std::string shard : {"none", "optimizer", "parameters"}) {
+    SCOPED_TRACE(shard);
+    RunConfig config = small_config(2, "bfloat16");
+    config.parallel.shard = shard;
+    config.optimizer.moments_dtype = shard == "optimizer" ? "bfloat16" : "float32";
+    config.checkpoint.async = true;
+    config.train.steps = config.checkpoint.interval + 1;
+    const RunPlan plan = plan_run(resolve_run(config, 257));
+    const int64_t bytes = bytes_of(staging_needs(plan), "copies for checkpoint.async");
+    EXPECT_EQ(bytes_of(cpu_needs(plan, 3), "copies for checkpoint.async"), bytes);
+    int64_t elems = 0;
+    for (const Parameter& parameter : plan.layout.parameters) {
+      elems += stored_shape(parameter, plan.run.model).num_elems();
+    }
+    EXPECT_EQ(bytes, elems * (shard == "optimizer" ? 4 + 2 + 2 : 4 + 4 + 4));
+    Engine engine(plan, {});
+    DeviceShards shards = engine.state_shards();
+    shards.prepare_copy();
+    EXPECT_EQ(shards.copy_bytes(), bytes);
+    int64_t of_hosts = 0;
+    for (const int rank : {0, 1}) {
+      of_hosts += bytes_of(staging_needs(plan, std::vector{rank}), "copies for checkpoint.async");
+    }
+    EXPECT_EQ(of_hosts, bytes);
+    config.train.steps = config.checkpoint.interval;  // saves at the end, when no step follows
+    EXPECT_EQ(
+        bytes_of(staging_needs(plan_run(resolve_run(config, 257))), "copies for checkpoint.async"),
+        0);
+  }
 }
 
 // What the executor allocates beside its arenas grows with its workers by their scratch alone.
