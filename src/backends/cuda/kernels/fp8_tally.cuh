@@ -6,12 +6,6 @@
 
 namespace braid {
 
-/// The largest finite number of a format, and its bits.
-struct Fp8Limit {
-  float value = 0;
-  uint32_t bits = 0;
-};
-
 /// What elements of FP8 copies lose, counted by a thread; nothing unless kWatch. Maxima and sums of
 /// integers: atomics give one result in any order.
 template <bool kWatch>
@@ -25,24 +19,6 @@ struct Fp8Counter {
       const bool is_zero = (__float_as_uint(x) & 0x7FFFFFFFu) == 0;
       counts += !is_zero && (copy & 0x7Fu) == 0 ? kFlushedOne : 0;
       counts += fabsf(scaled) > most && isfinite(x) ? kSaturatedOne : 0;
-    }
-  }
-
-  /// Four elements, of which `word` has the copies of x * factor. A copy of what is counted is
-  /// zero, or has the bits of `most` or of NaN, which are the largest. Few words have such a byte,
-  /// and the test for all four takes fewer instructions than the counts of one element.
-  __device__ void add_word(const float (&x)[4], float factor, uint32_t word, Fp8Limit most) {
-    if constexpr (kWatch) {
-      constexpr uint32_t kHighBits = 0x80808080u;
-      const uint32_t magnitudes = word & ~kHighBits;
-      const uint32_t has_zero = magnitudes - 0x01010101u;  // borrows: at least from that byte on
-      const uint32_t has_most = magnitudes + (0x80u - most.bits) * 0x01010101u;
-      if (((has_zero | has_most) & kHighBits) != 0) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          add(x[i], x[i] * factor, word >> (8 * i), most.value);
-        }
-      }
     }
   }
 

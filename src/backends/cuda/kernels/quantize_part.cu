@@ -134,7 +134,7 @@ template <bool kWatch>
 __device__ uint8_t rounded(Bf16 value, float factor, Fp8Counter<kWatch>& losses) {
   const float x = __bfloat162float(value);
   const uint8_t copy = __nv_cvt_float_to_fp8(x * factor, __NV_SATFINITE, __NV_E4M3);
-  losses.add(x, x * factor, copy, quantize_tile::largest_of(__NV_E4M3).value);
+  losses.add(x, x * factor, copy, quantize_tile::largest_of(__NV_E4M3));
   if constexpr (kWatch) {
     losses.largest = max(losses.largest, static_cast<uint32_t>(magnitude_of(value)));
   }

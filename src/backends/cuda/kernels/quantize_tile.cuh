@@ -137,18 +137,18 @@ __device__ inline uint32_t converted(float first, float second, __nv_fp8_interpr
   return __nv_cvt_float2_to_fp8x2(make_float2(first, second), __NV_SATFINITE, format);
 }
 
-__device__ inline Fp8Limit largest_of(__nv_fp8_interpretation_t format) {
-  return format == __NV_E5M2 ? Fp8Limit{57344.0f, 0x7Bu} : Fp8Limit{448.0f, 0x7Eu};
+__device__ inline float largest_of(__nv_fp8_interpretation_t format) {
+  return format == __NV_E5M2 ? 57344.0f : 448.0f;
 }
 
-/// Four adjacent elements.
+/// Two adjacent elements.
 template <bool kWatch>
-__device__ uint32_t rounded(const float (&elems)[4], float factor, __nv_fp8_interpretation_t format,
-                            Fp8Counter<kWatch>& losses) {
-  const uint32_t word = converted(elems[0] * factor, elems[1] * factor, format) |
-                        converted(elems[2] * factor, elems[3] * factor, format) << 16;
-  losses.add_word(elems, factor, word, largest_of(format));
-  return word;
+__device__ uint32_t rounded(float first, float second, float factor,
+                            __nv_fp8_interpretation_t format, Fp8Counter<kWatch>& losses) {
+  const uint32_t both = converted(first * factor, second * factor, format);
+  losses.add(first, first * factor, both, largest_of(format));
+  losses.add(second, second * factor, both >> 8, largest_of(format));
+  return both;
 }
 
 // ---- a tile
@@ -399,8 +399,8 @@ __device__ void write_rows(const QuantizeArgs& args, const TilePlace& place, con
     for (int word = 0; word < kVector / 4; ++word) {
       const uint32_t first = pairs[2 * word];
       const uint32_t second = pairs[2 * word + 1];
-      words[word] = rounded({low_of(first), high_of(first), low_of(second), high_of(second)},
-                            factor, copy.format, losses);
+      words[word] = rounded(low_of(first), high_of(first), factor, copy.format, losses) |
+                    rounded(low_of(second), high_of(second), factor, copy.format, losses) << 16;
     }
     DeviceVector<uint8_t, kVector> vector;
     memcpy(vector.elems, words, sizeof(vector));
@@ -488,7 +488,8 @@ __device__ void write_columns(const QuantizeArgs& args, const TilePlace& place,
 #pragma unroll
     for (int word = 0; word < kColumnRows / 4; ++word) {
       const auto elem = [&](int j) { return elems.elem(4 * word + j, second != 0); };
-      words[word] = rounded({elem(0), elem(1), elem(2), elem(3)}, factor, copy.format, losses);
+      words[word] = rounded(elem(0), elem(1), factor, copy.format, losses) |
+                    rounded(elem(2), elem(3), factor, copy.format, losses) << 16;
     }
     DeviceVector<uint8_t, kColumnRows> vector;
     memcpy(vector.elems, words, sizeof(vector));
