@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """A real run of braid beside the same in PyTorch: same initial weights, same samples in the same order, same optimizer.
 
-usage: compare.py --bin FOLDER --results FOLDER [--case RUN_FILE] [--seeds N] [--data PREFIX] [--small] [--device cpu] [--set KEY=VALUE]...
+usage: compare.py --bin FOLDER --results FOLDER [--case RUN_FILE] [--seeds N] [--one-attention] [--data PREFIX] [--small] [--device cpu] [--set KEY=VALUE]...
 
 Three runs share the GPU: braid, PyTorch, and PyTorch with another attention kernel. The last two differ by rounding only, so they
-show how far two right programs part. --seeds N adds braid with N - 1 other seeds of the initial weights. Writes losses.csv and losses.svg
+show how far two right programs part; --one-attention leaves the last out. --seeds N adds braid with N - 1 other seeds of the initial weights. Writes losses.csv and losses.svg
 (of run_experts.toml losses_experts.csv and so on) into the results and a line into raw.jsonl.
 """
 import argparse
@@ -43,6 +43,7 @@ def parse_arguments():
                         help="prefix of the tokens, with tokenizer.model beside them; made if missing (data/quickstart/corpus)")
     parser.add_argument("--case", default=FOLDER / "run.toml", type=pathlib.Path, help="run file (run.toml)")
     parser.add_argument("--seeds", type=int, default=1, help="of braid's runs: PyTorch's have the first (1)")
+    parser.add_argument("--one-attention", action="store_true", help="without the second run of PyTorch")
     parser.add_argument("--small", action="store_true", help="a tiny model, to rehearse")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as of braid train; may be repeated")
@@ -69,6 +70,7 @@ class Comparison:
     def __init__(self, arguments, work):
         self.arguments, self.work = arguments, work
         self.braid = gpu_bench.find_program(arguments.bin, "braid")
+        self.sides = SIDES[:2] if arguments.one_attention else SIDES
         self.settings = {}  # of PyTorch's sides, once they have run
         tokenizer = make_data(self.braid, arguments.data)
         changes = {"data.train": arguments.data, "data.tokenizer": tokenizer, "runtime.device": arguments.device,
@@ -113,7 +115,7 @@ class Comparison:
         """Output lines of each side, all sides at once."""
         initial = self.initial_weights()
         commands = {"braid": self.train_command("--set", f"checkpoint.folder={self.work / 'none'}")}
-        commands |= {side: self.torch_command(initial, side) for side in SIDES[1:]}
+        commands |= {side: self.torch_command(initial, side) for side in self.sides[1:]}
         for side, seed in self.seeds.items():
             commands[side] = self.train_command("--set", f"checkpoint.folder={self.work / 'none'}", "--set", f"train.seed={seed}",
                                                 "--set", f"logging.run_folder={self.work / side}")
@@ -164,15 +166,15 @@ def difference(a, b):
             "mean_signed": statistics.mean(smooth)}
 
 
-def table(steps, valid):
+def table(sides, steps, valid):
     """losses.csv: per step the learning rate, then loss and gradient norm of each side, and held-out losses where there are some."""
-    columns = ["step", "learning_rate", *(f"{side}_{what}" for what in ("loss", "grad_norm", "valid_loss") for side in SIDES)]
+    columns = ["step", "learning_rate", *(f"{side}_{what}" for what in ("loss", "grad_norm", "valid_loss") for side in sides)]
     lines = [",".join(columns)]
     for number in sorted(set(steps["braid"]) | set(valid["braid"])):
         record = steps["braid"].get(number, {})
         row = [number, record.get("learning_rate", "")]
-        row += [steps[side].get(number, {}).get(key, "") for key in ("loss", "grad_norm") for side in SIDES]
-        row += [valid[side].get(number, "") for side in SIDES]
+        row += [steps[side].get(number, {}).get(key, "") for key in ("loss", "grad_norm") for side in sides]
+        row += [valid[side].get(number, "") for side in sides]
         lines.append(",".join(f"{value:.6g}" if isinstance(value, float) else str(value) for value in row))
     return "\n".join(lines) + "\n"
 
@@ -191,14 +193,14 @@ def last_losses(records, steps):
 
 
 def compare(comparison, shape, results):
-    records = {side: comparison.records(side) for side in SIDES}
-    steps = {side: {r["step"]: r for r in records[side] if "loss" in r} for side in SIDES}
-    valid = {side: {r["step"]: r["valid_loss"] for r in records[side] if "valid_loss" in r} for side in SIDES}
-    if any(sorted(steps[side]) != list(range(1, shape["steps"] + 1)) for side in SIDES):
+    records = {side: comparison.records(side) for side in comparison.sides}
+    steps = {side: {r["step"]: r for r in records[side] if "loss" in r} for side in comparison.sides}
+    valid = {side: {r["step"]: r["valid_loss"] for r in records[side] if "valid_loss" in r} for side in comparison.sides}
+    if any(sorted(steps[side]) != list(range(1, shape["steps"] + 1)) for side in comparison.sides):
         raise Failure("the runs have different steps")
-    losses = {side: [steps[side][i]["loss"] for i in range(1, shape["steps"] + 1)] for side in SIDES}
+    losses = {side: [steps[side][i]["loss"] for i in range(1, shape["steps"] + 1)] for side in comparison.sides}
     name = comparison.arguments.case.stem.replace("run", "losses", 1)
-    gpu_bench.write_whole(results.folder / f"{name}.csv", table(steps, valid))
+    gpu_bench.write_whole(results.folder / f"{name}.csv", table(comparison.sides, steps, valid))
     smooth = {side: moving_mean(values) for side, values in losses.items()}
     gpu_bench.write_whole(results.folder / f"{name}.svg", plot.two_panels(smooth, WINDOW, valid))
     last = max(valid["braid"])
@@ -206,10 +208,10 @@ def compare(comparison, shape, results):
                "tokens_per_step": shape["global_batch"] * shape["sequence"], "dtype": shape["dtype"],
                "first_loss": losses["braid"][0], "last_smoothed_loss": smooth["braid"][-1],
                "braid_torch": difference(losses["braid"], losses["torch"]),
-               "torch_torch": difference(losses["torch_other"], losses["torch"]),
-               "valid": {side: valid[side][last] for side in SIDES},
-               "busiest": {side: busiest_expert(records[side], shape["steps"]) for side in SIDES},
-               "last": {side: last_losses(comparison.records(side), shape["steps"]) for side in [*SIDES, *comparison.seeds]}, "settings": comparison.settings,
+               "torch_torch": difference(losses["torch_other"], losses["torch"]) if "torch_other" in losses else None,
+               "valid": {side: valid[side][last] for side in comparison.sides},
+               "busiest": {side: busiest_expert(records[side], shape["steps"]) for side in comparison.sides},
+               "last": {side: last_losses(comparison.records(side), shape["steps"]) for side in [*comparison.sides, *comparison.seeds]}, "settings": comparison.settings,
                "version": comparison.settings["torch"]["version"]}
     results.add("loss_curve", case=comparison.arguments.case.stem, small=comparison.arguments.small, **summary)
     return summary
@@ -231,7 +233,8 @@ def main():
         results.add("failure", stage="loss_curve", message=str(failure)[-2000:])
         return 1
     for name, key in (("braid - PyTorch", "braid_torch"), ("PyTorch - PyTorch", "torch_torch")):
-        print(f"{name:18} " + ", ".join(f"{what} {value:.2e}" for what, value in summary[key].items()))
+        if summary[key]:
+            print(f"{name:18} " + ", ".join(f"{what} {value:.2e}" for what, value in summary[key].items()))
     for side, (training, held_out) in summary["last"].items():
         print(f"{side:18} last {LAST_STEPS} training losses {training:.4f}, held-out loss {held_out:.4f}")
     if summary["busiest"]["braid"]:

@@ -81,15 +81,15 @@ def two_panels(smooth, window, valid):
     losses = Panel(0, x_range, padded(every), f"loss, nats per token: means of {window} steps; circles: held-out text")
     losses.axes()
     wide = {"torch": 4.5, "torch_other": 3.0, "braid": 1.2}  # the curves cover each other
-    for side in ("torch", "torch_other", "braid"):
+    for side in filter(smooth.get, ("torch", "torch_other", "braid")):
         losses.line(smooth[side], first_x, COLORS[side], wide[side])
         losses.dots(valid[side], COLORS[side])
-    apart = {side: [a - b for a, b in zip(smooth[side], smooth["torch"])] for side in ("torch_other", "braid")}
-    below = Panel(HEIGHT, x_range, padded([0.0, *apart["braid"], *apart["torch_other"]]), "difference to PyTorch, the same means")
+    apart = {side: [a - b for a, b in zip(smooth[side], smooth["torch"])] for side in ("torch_other", "braid") if side in smooth}
+    below = Panel(HEIGHT, x_range, padded([0.0, *(value for values in apart.values() for value in values)]), "difference to PyTorch, the same means")
     below.axes()
-    for side in ("torch_other", "braid"):
-        below.line(apart[side], first_x, COLORS[side])
-    for i, side in enumerate(("braid", "torch", "torch_other")):
+    for side, values in apart.items():
+        below.line(values, first_x, COLORS[side])
+    for i, side in enumerate(filter(smooth.get, ("braid", "torch", "torch_other"))):
         losses.text(WIDTH - RIGHT - 4, TOP + 18 + 16 * i, NAMES[side], "end", COLORS[side])
     below.text(WIDTH / 2, 2 * HEIGHT - 6, "step")
     return picture([losses, below])
