@@ -142,6 +142,7 @@ TEST_F(Trainer, LogsMultiTokenPredictionAndResumesItBitwise) {
 TEST_F(Trainer, AHybridOnFourRanksLearnsAsOnOne) {
   const auto hybrid = [&](const char* name) {
     RunConfig c = config(name);
+    c.model.layers.reset();
     c.model.family = "nemotron_h";
     c.model.pattern = "M-*EM-*E";
     c.model.ffn = 64;
