@@ -2,8 +2,8 @@
 // nccl-tests) beside those of the analytic model. A fixed coin decides which tables prices may be
 // fitted to; errors of both halves are printed apart, by size, by number of nodes and by table.
 //   braid_bench_nccl                 errors
-//   braid_bench_nccl --rows TEXT     each time of tables whose name contains TEXT, with the
-//   algorithm braid_bench_nccl --check PAGE    fails unless the page has the errors as printed
+//   braid_bench_nccl --rows TEXT     each time, and its algorithm, of tables named with TEXT
+//   braid_bench_nccl --check PAGE    fails unless the page has the errors as printed
 
 #include <fmt/core.h>
 
@@ -16,6 +16,7 @@
 
 #include "base/errors.h"
 #include "base/file.h"
+#include "programs/error_summary.h"
 #include "programs/nccl_tables.h"
 #include "sim/analytic_model.h"
 
@@ -64,23 +65,6 @@ std::string span_of(const Priced& price) {
                                 : "more nodes";
 }
 
-std::string summary_line(const std::string& what, std::vector<double> errors) {
-  double sum = 0;
-  double signed_sum = 0;
-  for (double& error : errors) {
-    signed_sum += error;
-    error = std::abs(error);
-    sum += error;
-  }
-  std::sort(errors.begin(), errors.end());
-  const size_t n = errors.size();
-  const double median = (errors[(n - 1) / 2] + errors[n / 2]) / 2;
-  const auto count = static_cast<double>(n);
-  return fmt::format("| {} | {} | {:.1f}% | {:.1f}% | {:.1f}% | {:+.1f}% |", what, n,
-                     100 * sum / count, 100 * median, 100 * errors.back(),
-                     100 * signed_sum / count);
-}
-
 std::vector<std::string> page_lines(const std::vector<Priced>& prices) {
   std::map<std::string, std::vector<double>> errors;
   for (const Priced& price : prices) {
@@ -94,7 +78,7 @@ std::vector<std::string> page_lines(const std::vector<Priced>& prices) {
   std::vector<std::string> lines{"| times | number | mean | median | worst | mean with sign |",
                                  "| --- | --- | --- | --- | --- | --- |"};
   for (const auto& [what, values] : errors) {
-    lines.push_back(summary_line(what, values));
+    lines.push_back(error_summary_line(what, values));
   }
   return lines;
 }

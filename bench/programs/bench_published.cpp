@@ -28,6 +28,7 @@
 #include "base/text.h"
 #include "plan/simulated_run.h"
 #include "plan/step_range.h"
+#include "programs/error_summary.h"
 #include "programs/published_rows.h"
 #include "sim/analytic_model.h"
 #include "sim/device_file.h"
@@ -176,27 +177,6 @@ void print_fits(const std::vector<PublishedRow>& rows, const std::vector<Predict
   }
 }
 
-/// "| what | rows | mean | median | worst |" of absolute errors, and the mean with its sign.
-std::string summary_line(const std::string& what, std::vector<double> errors) {
-  if (errors.empty()) {
-    return {};
-  }
-  double sum = 0;
-  double signed_sum = 0;
-  for (double& error : errors) {
-    signed_sum += error;
-    error = std::abs(error);
-    sum += error;
-  }
-  std::sort(errors.begin(), errors.end());
-  const size_t n = errors.size();
-  const double median = (errors[(n - 1) / 2] + errors[n / 2]) / 2;
-  const auto count = static_cast<double>(n);
-  return fmt::format("| {} | {} | {:.1f}% | {:.1f}% | {:.1f}% | {:+.1f}% |", what, n,
-                     100 * sum / count, 100 * median, 100 * errors.back(),
-                     100 * signed_sum / count);
-}
-
 std::vector<Prediction> predictions_of(const std::vector<PublishedRow>& rows,
                                        const Options& options) {
   std::vector<Prediction> predictions(rows.size());
@@ -242,7 +222,7 @@ std::vector<std::string> page_lines(const std::vector<PublishedRow>& rows,
   lines.insert(lines.end(), {"", "| rows | number | mean | median | worst | mean with sign |",
                              "| --- | --- | --- | --- | --- | --- |"});
   for (const auto& [what, errors] : halves) {
-    lines.push_back(summary_line(what, errors));
+    lines.push_back(error_summary_line(what, errors));
   }
   lines.insert(lines.end(), {"", "| rows | number | in range | part | mean width of ranges |",
                              "| --- | --- | --- | --- | --- |"});
