@@ -221,7 +221,7 @@ class LossCurveTest(unittest.TestCase):
 
     def test_table_has_a_row_per_step(self):
         steps = {side: {1: {"loss": 2.0, "grad_norm": 1.0, "learning_rate": 0.1}} for side in compare.SIDES}
-        rows = compare.table(steps, {side: {0: 8.0} for side in compare.SIDES}).splitlines()
+        rows = compare.table(compare.SIDES, steps, {side: {0: 8.0} for side in compare.SIDES}).splitlines()
         self.assertEqual(rows[1:], ["0,,,,,,,,8,8,8", "1,0.1,2,2,2,1,1,1,,,"])
 
 

@@ -124,7 +124,7 @@ INSTANTIATE_TEST_SUITE_P(
                     WrittenLayout{"parameters", {.ranks = 2, .shard = "parameters"}, "bfloat16"},
                     WrittenLayout{"tensor", {.ranks = 2, .tensor = 2}},
                     WrittenLayout{"stages", staged()}),
-    [](const auto& info) { return std::string(info.param.name); });
+    [](const auto& layout) { return std::string(layout.param.name); });
 
 TEST_F(AsyncCheckpoints, SlowStorageStopsNoStepUntilTheNextSave) {
   Gate gate;
