@@ -29,13 +29,17 @@ using OpTimes = std::map<std::string, OpTime>;
 /// One rank's step, measured or simulated.
 struct Side {
   RankTimes times;
+  std::vector<PlaceCommunication> places;
   OpTimes ops;
 };
 
-Side side_of(const RankTimeline& timeline, int64_t step_ns) {
-  Side side{.times = analyze_rank(timeline, step_ns), .ops = {}};
-  for (const TimelineTask& task : timeline.tasks) {
-    OpTime& of = side.ops[timeline.ops.at(task.op).name];
+/// Of a timeline with one rank.
+Side side_of(const Timeline& timeline, int64_t step_ns) {
+  const RankTimeline& rank = timeline.ranks.front();
+  Side side{
+      .times = analyze_rank(rank, step_ns), .places = communication_by_place(timeline), .ops = {}};
+  for (const TimelineTask& task : rank.tasks) {
+    OpTime& of = side.ops[rank.ops.at(task.op).name];
     ++of.num_tasks;
     of.ns += task.end_ns - task.start_ns;
   }
@@ -48,10 +52,9 @@ struct Sides {
 };
 
 Sides sides_of(const RankEmulation& emulation, const SimulatedRun& run) {
-  const RankTimeline& measured = emulation.timeline.ranks.front();
-  const std::array rank{measured.rank};
-  return {.measured = side_of(measured, step_time_ns(emulation.timeline)),
-          .simulated = side_of(run.timeline(rank).ranks.front(), run.result().step_ns)};
+  const std::array rank{emulation.timeline.ranks.front().rank};
+  return {.measured = side_of(emulation.timeline, step_time_ns(emulation.timeline)),
+          .simulated = side_of(run.timeline(rank), run.result().step_ns)};
 }
 
 double ms(int64_t ns) {
@@ -147,7 +150,34 @@ std::string op_table(const Sides& sides) {
   return text;
 }
 
+/// Where the rank communicates, the most exposed first.
+std::string place_table(const Sides& sides) {
+  if (sides.measured.places.empty()) {
+    return "";
+  }
+  std::string text =
+      fmt::format("{:<44} {:>6} {:>11} {:>8} {:>10} {:>13} {:>10}\n", "communication", "times",
+                  "measured ms", "hidden", "exposed ms", "simulated ms", "exposed ms");
+  for (const PlaceCommunication& place : sides.measured.places) {
+    const auto same = std::ranges::find(sides.simulated.places, place.name,
+                                        [](const PlaceCommunication& it) { return it.name; });
+    const CommunicationTime simulated =
+        same == sides.simulated.places.end() ? CommunicationTime{} : same->time;
+    const CommunicationTime& time = place.time;
+    text += fmt::format("{:<44} {:>6} {:>11.2f} {:>8} {:>10.2f} {:>13.2f} {:>10.2f}\n", place.name,
+                        time.num_tasks, ms(time.total_ns), hidden_share(time), ms(time.exposed_ns),
+                        ms(simulated.total_ns), ms(simulated.exposed_ns));
+  }
+  return text + "\n";
+}
+
 Json to_json(const Side& side) {
+  Json places = Json::object();
+  for (const PlaceCommunication& place : side.places) {
+    places[place.name] = {{"times", place.time.num_tasks},
+                          {"total_ns", place.time.total_ns},
+                          {"exposed_ns", place.time.exposed_ns}};
+  }
   Json communication = Json::object();
   for (size_t kind = 0; kind < kNumGroupKinds; ++kind) {
     const CommunicationTime& of = side.times.by_group.at(kind);
@@ -166,6 +196,7 @@ Json to_json(const Side& side) {
           {"copy_ns", side.times.copy_ns},
           {"idle_ns", side.times.bubble_ns},
           {"communication", communication},
+          {"places", places},
           {"ops", ops}};
 }
 
@@ -194,7 +225,7 @@ std::string describe_emulation(const RankEmulation& emulation, const SimulatedRu
   for (const std::string& note : emulation.notes) {
     text += fmt::format("note      {}\n", note);
   }
-  return text + op_table(sides);
+  return text + place_table(sides) + op_table(sides);
 }
 
 std::string emulation_json(const RankEmulation& emulation, const SimulatedRun& simulated) {

@@ -15,6 +15,7 @@
 #include "plan/unit_memory.h"
 #include "report/run_file.h"
 #include "trace/explain_exposed.h"
+#include "trace/exposed.h"
 
 namespace braid {
 namespace {
@@ -132,8 +133,35 @@ std::string write_simulated_report(const std::string& folder, const SimulatedRun
   return page;
 }
 
+namespace {
+
+/// Places with a notable share of what is exposed, if there are several.
+std::string most_exposed_places(const Timeline& timeline) {
+  constexpr size_t kMostPlaces = 5;
+  constexpr int64_t kSmallPart = 50;  // 2% of the exposed time is worth no line
+  const std::vector<PlaceCommunication> places = communication_by_place(timeline);
+  int64_t exposed_ns = 0;
+  for (const PlaceCommunication& place : places) {
+    exposed_ns += place.time.exposed_ns;
+  }
+  std::string text;
+  for (size_t i = 0; i < std::min(kMostPlaces, places.size()); ++i) {
+    const CommunicationTime& time = places[i].time;
+    if (places.size() > 1 && time.exposed_ns > exposed_ns / kSmallPart) {
+      text += fmt::format("place     {}: {} exposed of {} in {} calls, {} hidden\n", places[i].name,
+                          format_duration(static_cast<double>(time.exposed_ns) * 1e-9),
+                          format_duration(static_cast<double>(time.total_ns) * 1e-9),
+                          time.num_tasks, hidden_share(time));
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string describe_overlap(const SimulatedRun& run, std::span<const int> ranks) {
-  const std::vector<ExplainedCommunication> explained = explain_exposed(run.timeline(ranks));
+  const Timeline timeline = run.timeline(ranks);
+  const std::vector<ExplainedCommunication> explained = explain_exposed(timeline);
   if (explained.empty()) {
     return "";
   }
@@ -146,7 +174,7 @@ std::string describe_overlap(const SimulatedRun& run, std::span<const int> ranks
   for (const ExplainedCommunication& one : explained) {
     text += "overlap   " + describe_exposed(one) + "\n";
   }
-  return text;
+  return text + most_exposed_places(timeline);
 }
 
 }  // namespace braid

@@ -47,8 +47,9 @@ std::string write_simulated_report(const std::string& folder, const SimulatedRun
                                    const SimulationDetails& details = {});
 
 /// Explains why communication of these ranks is exposed: a line that names the ranks, then one line
-/// for each kind:
+/// for each kind, and one for each of the most exposed places:
 ///   overlap   tensor: 41.2 ms, 70.1% hidden; 8.10 ms exposed on the compute stream, ...
+///   place     all_gather mlp.fc1.input.row: 4.61 ms exposed of 10.5 ms in 64 calls, 56.1% hidden
 /// "" if none of the ranks communicates. Throws ConfigError for a rank that the run does not have.
 std::string describe_overlap(const SimulatedRun& run, std::span<const int> ranks);
 

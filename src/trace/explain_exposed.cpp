@@ -106,11 +106,7 @@ class KindExplainer {
     if (time.num_tasks == 0) {
       return;
     }
-    result_.time.num_tasks += time.num_tasks;
-    result_.time.bytes += time.bytes;
-    result_.time.total_ns += time.total_ns;
-    result_.time.exposed_ns += time.exposed_ns;
-    result_.time.exposed_wait_ns += time.exposed_wait_ns;
+    result_.time += time;
     const Intervals on_compute = intervals(rank, [&](const TimelineTask& task) {
       return rank.streams[task.stream].kind == StreamKind::kCompute;
     });
@@ -277,8 +273,7 @@ std::string describe_exposed(const ExplainedCommunication& communication) {
   if (time.total_ns == 0) {
     return text;
   }
-  text += fmt::format(", {:.1f}% hidden", 100.0 * static_cast<double>(time.hidden_ns()) /
-                                              static_cast<double>(time.total_ns));
+  text += fmt::format(", {} hidden", hidden_share(time));
   std::vector<std::pair<int64_t, ExposedReason>> reasons;
   for (size_t i = 0; i < kNumExposedReasons; ++i) {
     if (communication.by_reason_ns.at(i) > 0) {

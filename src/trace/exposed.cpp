@@ -1,7 +1,11 @@
 #include "trace/exposed.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <functional>
+#include <map>
+#include <tuple>
 #include <utility>
 
 #include "base/errors.h"
@@ -59,6 +63,27 @@ struct Collected {
   }
 };
 
+void check_tasks(const RankTimeline& rank) {
+  for (const TimelineTask& task : rank.tasks) {
+    check(task.stream < rank.streams.size(), "timeline of rank {}: stream {} of {}", rank.rank,
+          task.stream, rank.streams.size());
+    check(0 <= task.start_ns && task.start_ns <= task.end_ns,
+          "timeline of rank {}: a task from {} to {} ns", rank.rank, task.start_ns, task.end_ns);
+    check(0 <= task.wait_ns && task.wait_ns <= task.end_ns - task.start_ns,
+          "timeline of rank {}: a task of {} ns waits for {} ns", rank.rank,
+          task.end_ns - task.start_ns, task.wait_ns);
+  }
+}
+
+bool is_copy(const RankTimeline& rank, const TimelineTask& task) {
+  return !task.communication && rank.streams[task.stream].kind == StreamKind::kCopy;
+}
+
+Intervals compute_of(const RankTimeline& rank) {
+  return intervals_of(
+      rank, [&](const TimelineTask& task) { return !task.communication && !is_copy(rank, task); });
+}
+
 void analyze_communication(const RankTimeline& rank, const Intervals& compute, RankTimes& times) {
   Collected all;
   std::array<Collected, kNumGroupKinds> by_group;
@@ -79,6 +104,12 @@ void analyze_communication(const RankTimeline& rank, const Intervals& compute, R
   }
 }
 
+std::string without_layer(std::string name, int layer) {
+  const std::string prefix = fmt::format("layers.{}.", layer);
+  const size_t at = name.find(prefix);
+  return at == std::string::npos ? name : name.erase(at, prefix.size());
+}
+
 std::vector<int64_t> busy_times(const RankTimeline& rank) {
   std::vector<Intervals> by_stream(rank.streams.size());
   for (const TimelineTask& task : rank.tasks) {
@@ -93,24 +124,22 @@ std::vector<int64_t> busy_times(const RankTimeline& rank) {
 
 }  // namespace
 
+CommunicationTime& CommunicationTime::operator+=(const CommunicationTime& other) {
+  num_tasks += other.num_tasks;
+  bytes += other.bytes;
+  total_ns += other.total_ns;
+  exposed_ns += other.exposed_ns;
+  exposed_wait_ns += other.exposed_wait_ns;
+  return *this;
+}
+
 RankTimes analyze_rank(const RankTimeline& rank, int64_t step_ns) {
-  for (const TimelineTask& task : rank.tasks) {
-    check(task.stream < rank.streams.size(), "timeline of rank {}: stream {} of {}", rank.rank,
-          task.stream, rank.streams.size());
-    check(0 <= task.start_ns && task.start_ns <= task.end_ns,
-          "timeline of rank {}: a task from {} to {} ns", rank.rank, task.start_ns, task.end_ns);
-    check(0 <= task.wait_ns && task.wait_ns <= task.end_ns - task.start_ns,
-          "timeline of rank {}: a task of {} ns waits for {} ns", rank.rank,
-          task.end_ns - task.start_ns, task.wait_ns);
-  }
-  const auto is_copy = [&](const TimelineTask& task) {
-    return !task.communication && rank.streams[task.stream].kind == StreamKind::kCopy;
-  };
-  const Intervals compute = intervals_of(
-      rank, [&](const TimelineTask& task) { return !task.communication && !is_copy(task); });
+  check_tasks(rank);
+  const Intervals compute = compute_of(rank);
   const Intervals communication =
       intervals_of(rank, [](const TimelineTask& task) { return task.communication; });
-  const Intervals copies = intervals_of(rank, is_copy);
+  const Intervals copies =
+      intervals_of(rank, [&](const TimelineTask& task) { return is_copy(rank, task); });
   const Intervals without_copies = either(compute, communication);
 
   RankTimes times;
@@ -122,6 +151,37 @@ RankTimes analyze_rank(const RankTimeline& rank, int64_t step_ns) {
   times.bubble_ns = step_ns - total_ns(either(without_copies, copies));
   times.busy_ns = busy_times(rank);
   return times;
+}
+
+std::vector<PlaceCommunication> communication_by_place(const Timeline& timeline) {
+  std::map<std::string, CommunicationTime> places;
+  for (const RankTimeline& rank : timeline.ranks) {
+    check_tasks(rank);
+    std::map<std::string, Collected> of_rank;
+    for (const TimelineTask& task : rank.tasks) {
+      if (task.communication) {
+        of_rank[without_layer(rank.names.at(task.name), task.layer)].add(task);
+      }
+    }
+    const Intervals compute = compute_of(rank);
+    for (auto& [name, collected] : of_rank) {
+      places[name] += collected.finish(compute);
+    }
+  }
+  std::vector<PlaceCommunication> result;
+  for (const auto& [name, time] : places) {
+    result.push_back({.name = name, .time = time});
+  }
+  std::ranges::stable_sort(result, std::greater<>(), [](const PlaceCommunication& it) {
+    return std::tuple(it.time.exposed_ns, it.time.total_ns);
+  });
+  return result;
+}
+
+std::string hidden_share(const CommunicationTime& time) {
+  return time.total_ns == 0 ? "-"
+                            : fmt::format("{:.1f}%", 100.0 * static_cast<double>(time.hidden_ns()) /
+                                                         static_cast<double>(time.total_ns));
 }
 
 int64_t step_time_ns(const Timeline& timeline) {

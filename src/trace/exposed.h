@@ -25,6 +25,8 @@ struct CommunicationTime {
   int64_t exposed_wait_ns = 0;  ///< the part of `exposed_ns` in which no bytes move
 
   int64_t hidden_ns() const { return total_ns - exposed_ns; }
+  /// Adds the time of another rank.
+  CommunicationTime& operator+=(const CommunicationTime& other);
   friend bool operator==(const CommunicationTime&, const CommunicationTime&) = default;
 };
 
@@ -48,6 +50,21 @@ std::vector<RankTimes> analyze_timeline(const Timeline& timeline);
 
 /// The times of one rank of a step that takes `step_ns`.
 RankTimes analyze_rank(const RankTimeline& rank, int64_t step_ns);
+
+/// Communication of one op at one place of the model, over all layers, microbatches and ranks of a
+/// timeline.
+struct PlaceCommunication {
+  std::string name;  ///< "op site", without the layer: "all_gather mlp.fc1.input.column"
+  CommunicationTime time;
+};
+
+/// The places that communicate, those with the most exposed time first, then the longest. Places
+/// may run at the same time, so their sums may be more than the total. Throws InternalError as
+/// `analyze_timeline`.
+std::vector<PlaceCommunication> communication_by_place(const Timeline& timeline);
+
+/// The hidden part for people: "98.1%"; "-" of no time.
+std::string hidden_share(const CommunicationTime& time);
 
 /// The parts of a step in one line; shares of the time of all ranks, without empty parts:
 ///   "step 20, 81.2 ms: compute 84.1%, exposed communication 10.3%, copies 0.1%, idle 5.5%"

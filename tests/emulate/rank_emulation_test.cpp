@@ -98,10 +98,21 @@ TEST_P(RankEmulationTest, IsDescribedBesideItsSimulation) {
               of["step_ns"].get<int64_t>());
     EXPECT_GT(of["ops"]["adamw"]["ns"].get<int64_t>(), 0);
     EXPECT_EQ(of["ops"]["adamw"]["tasks"], json["measured"]["ops"]["adamw"]["tasks"]);
+    int64_t longest_ns = 0;  // of the kinds of groups; no place can take longer than its kind
+    for (const auto& kind : of["communication"]) {
+      longest_ns = std::max(longest_ns, kind["total_ns"].get<int64_t>());
+    }
+    EXPECT_FALSE(of["places"].empty());
+    for (const auto& [name, place] : of["places"].items()) {
+      EXPECT_EQ(place["times"], json["measured"]["places"][name]["times"]) << name;
+      EXPECT_LE(place["exposed_ns"], place["total_ns"]) << name;
+      EXPECT_LE(place["total_ns"].get<int64_t>(), longest_ns) << name;
+    }
   }
   const std::string text = describe_emulation(result, run_);
-  for (const char* part : {"step      ", " ms, median of 2 (", "on each of 4 ranks; simulated ",
-                           "\nexposed   ", "\nmemory    planned ", " = allocated\n", "\nadamw "}) {
+  for (const char* part :
+       {"step      ", " ms, median of 2 (", "on each of 4 ranks; simulated ", "\nexposed   ",
+        "\nmemory    planned ", " = allocated\n", "\ncommunication ", "\nadamw "}) {
     EXPECT_THAT(text, ::testing::HasSubstr(part));
   }
 }

@@ -140,6 +140,8 @@ TEST_F(SimulatedReport, ExplainsTheCommunicationOfItsRanks) {
   EXPECT_THAT(text, testing::StartsWith("hidden    or why not; sums over ranks 0, 12\noverlap   "));
   EXPECT_THAT(text, HasSubstr("overlap   tensor: "));
   EXPECT_THAT(text, HasSubstr("overlap   pipeline: "));
+  EXPECT_THAT(text, testing::ContainsRegex(
+                        "\nplace     [a-z_]+ [a-z0-9_.]+: .* exposed of .* in [0-9]+ calls, "));
   RunConfig alone = small_pipeline();
   alone.parallel = {};
   validate(alone);

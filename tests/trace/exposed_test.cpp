@@ -48,6 +48,49 @@ TEST(AnalyzeTimeline, CountsCopiesApartAndMeasuresTheBubbleToTheEndOfTheSlowestR
   EXPECT_EQ(step_time_ns(timeline), 50);
 }
 
+TimelineTask named(TimelineTask task, uint32_t name, int32_t layer) {
+  task.name = name;
+  task.layer = layer;
+  return task;
+}
+
+// rank 0, compute  |0--40|      |60-----100|
+// gathers of layers 1 and 11     |30-50|  |70-90|
+// scatter                              |50--70|
+// rank 1, a gather  |0-5|
+TEST(CommunicationByPlace, AddsUpLayersAndRanksAndPutsTheMostExposedFirst) {
+  Timeline timeline{"sim", {make_rank(0), make_rank(1)}};
+  for (RankTimeline& rank : timeline.ranks) {
+    rank.names = {"linear layers.1.mlp.fc1", "all_gather layers.1.mlp.fc1.input.row",
+                  "all_gather layers.11.mlp.fc1.input.row", "reduce_scatter head.logits.sum"};
+  }
+  const auto gather = [](int64_t start, int64_t end, uint32_t name, int32_t layer) {
+    return named(communication_at(1, start, end, GroupKind::kTensor, 8), name, layer);
+  };
+  timeline.ranks[0].tasks = {
+      task_at(0, 0, 40),
+      task_at(0, 60, 100),
+      gather(30, 50, 1, 1),
+      gather(70, 90, 2, 11),
+      named(communication_at(1, 50, 70, GroupKind::kTensor, 4), 3, -1),
+  };
+  timeline.ranks[1].tasks = {gather(0, 5, 1, 1)};
+  const std::vector<PlaceCommunication> places = communication_by_place(timeline);
+  ASSERT_EQ(places.size(), 2);
+  EXPECT_EQ(places[0].name, "all_gather mlp.fc1.input.row");
+  EXPECT_EQ(places[0].time, (CommunicationTime{3, 24, 45, 15}));
+  EXPECT_EQ(hidden_share(places[0].time), "66.7%");
+  EXPECT_EQ(places[1].name, "reduce_scatter head.logits.sum");
+  EXPECT_EQ(places[1].time, (CommunicationTime{1, 4, 20, 10}));
+  EXPECT_EQ(hidden_share(CommunicationTime{}), "-");
+}
+
+TEST(CommunicationByPlace, RefusesWhatAnalyzeTimelineRefuses) {
+  Timeline timeline{"sim", {make_rank(0)}};
+  timeline.ranks[0].tasks = {communication_at(7, 0, 5, GroupKind::kData, 8)};
+  EXPECT_THROW(communication_by_place(timeline), InternalError);
+}
+
 TEST(AnalyzeTimeline, TimesAddUpToTheStepOnRandomTimelines) {
   std::mt19937 random(11);
   for (int round = 0; round < 100; ++round) {
