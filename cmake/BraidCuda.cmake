@@ -9,6 +9,42 @@ if(NOT BRAID_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "BRAID_CUDA is \"${BRAID_CUDA}\"; it may be AUTO, ON or OFF")
 endif()
 
+# Architectures of GPUs, as nvcc names them. "90a" has instructions that only Hopper has.
+set(braid_known_architectures 80 86 89 90a 100 103 120)
+set(BRAID_CUDA_ARCHITECTURES AUTO CACHE STRING
+  "GPUs to compile kernels for: AUTO (those of this machine; if there are none, 90a) or a list of ${braid_known_architectures}")
+
+# Sets `architectures` to those of BRAID_CUDA_ARCHITECTURES.
+function(braid_find_architectures architectures)
+  set(found ${BRAID_CUDA_ARCHITECTURES})
+  if(found STREQUAL "AUTO")
+    set(found "")
+    execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
+      OUTPUT_VARIABLE capabilities RESULT_VARIABLE status ERROR_QUIET)
+    if(status EQUAL 0)
+      string(REGEX MATCHALL "[0-9]+\\.[0-9]" capabilities "${capabilities}")
+      list(REMOVE_DUPLICATES capabilities)
+      list(TRANSFORM capabilities REPLACE "\\." "")
+      list(TRANSFORM capabilities REPLACE "^90$" "90a")
+      foreach(capability ${capabilities})
+        if(capability IN_LIST braid_known_architectures)
+          list(APPEND found ${capability})
+        endif()
+      endforeach()
+    endif()
+    if(NOT found)
+      set(found 90a)
+    endif()
+  endif()
+  foreach(name ${found})
+    if(NOT name IN_LIST braid_known_architectures)
+      list(JOIN braid_known_architectures ", " known)
+      message(FATAL_ERROR "BRAID_CUDA_ARCHITECTURES has \"${name}\"; it may be AUTO or a list of ${known}")
+    endif()
+  endforeach()
+  set(${architectures} "${found}" PARENT_SCOPE)
+endfunction()
+
 # Sets `missing` to what is not there, in words.
 function(braid_find_cuda missing)
   set(reasons "")
@@ -42,8 +78,9 @@ if(NOT BRAID_CUDA STREQUAL "OFF")
 endif()
 
 if(BRAID_HAS_CUDA)
-  # Real machine code of the one architecture that the kernels are written for (with its own instructions, hence "a").
-  set(CMAKE_CUDA_ARCHITECTURES 90a-real)
+  # Real machine code alone: what a GPU cannot run is said at once (backends/cuda/architecture.h), and not compiled when braid starts.
+  braid_find_architectures(braid_architectures)
+  list(TRANSFORM braid_architectures APPEND "-real" OUTPUT_VARIABLE CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_COMPILER ${BRAID_NVCC})
   set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
   set(CMAKE_CUDA_RUNTIME_LIBRARY None)  # targets name the static one themselves; no kernel launches kernels
@@ -77,5 +114,5 @@ if(BRAID_HAS_CUDA)
   find_path(BRAID_NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${NCCL_ROOT} $ENV{NCCL_ROOT}
     PATH_SUFFIXES include)
   mark_as_advanced(BRAID_NCCL_INCLUDE_DIR)
-  message(STATUS "CUDA backend: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, sm_90a")
+  message(STATUS "CUDA backend: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, sm_${braid_architectures}")
 endif()

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "backends/cuda/algorithm_cache.h"
+#include "backends/cuda/architecture.h"
 #include "backends/cuda/cuda_error.h"
 #include "backends/cuda/library_error.h"
 #include "base/errors.h"
@@ -16,14 +17,9 @@ int attribute_of(int device, cudaDeviceAttr attribute) {
   return value;
 }
 
-void check_capability(int device) {
-  const int major = attribute_of(device, cudaDevAttrComputeCapabilityMajor);
-  const int minor = attribute_of(device, cudaDevAttrComputeCapabilityMinor);
-  if (!has_kernels_for(major, minor)) {
-    throw_device_error(
-        "GPU {} has compute capability {}.{}; this build has kernels for 9.0 (H100, H200) only",
-        device, major, minor);
-  }
+int capability_of(int device) {
+  return 10 * attribute_of(device, cudaDevAttrComputeCapabilityMajor) +
+         attribute_of(device, cudaDevAttrComputeCapabilityMinor);
 }
 
 }  // namespace
@@ -31,7 +27,7 @@ void check_capability(int device) {
 CudaContext::CudaContext(int device, std::string cache_folder)
     : device_(device), algorithms_(std::make_unique<AlgorithmCache>(std::move(cache_folder))) {
   BRAID_CUDA_CHECK(cudaSetDevice(device_));
-  check_capability(device_);
+  use_gpu(device_, capability_of(device_));
   num_sms_ = attribute_of(device_, cudaDevAttrMultiProcessorCount);
   BRAID_CUDA_CHECK(cublasLtCreate(&cublas_lt_));
   try {

@@ -12,11 +12,6 @@ namespace braid {
 
 class AlgorithmCache;
 
-/// Whether this build's kernels, machine code for sm_90a, run on a GPU of that compute capability.
-constexpr bool has_kernels_for(int major, int minor) {
-  return major == 9 && minor == 0;
-}
-
 /// The device of one rank and the library handles for making kernels. Only one thread at a time may
 /// make kernels.
 class CudaContext {

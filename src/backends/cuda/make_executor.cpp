@@ -7,6 +7,7 @@
 #include <fstream>
 #include <utility>
 
+#include "backends/cuda/architecture.h"
 #include "backends/cuda/comm/communicators.h"
 #include "backends/cuda/cuda_context.h"
 #include "backends/cuda/cuda_error.h"
@@ -85,12 +86,17 @@ FoundDevices find_cuda_gpus(size_t num_streams) {
       ignore_error(cudaGetLastError());
       continue;
     }
-    if (has_kernels_for(properties.major, properties.minor)) {
+    const int capability = 10 * properties.major + properties.minor;
+    if (has_kernels_for(capability)) {
+      if (found.usable.empty()) {
+        use_gpu(device, capability);
+      }
       found.usable.push_back(
           {device, properties.name, static_cast<int64_t>(properties.totalGlobalMem)});
     } else {
-      found.why_none = fmt::format("this build has no kernels for {} (compute capability {}.{})",
-                                   properties.name, properties.major, properties.minor);
+      found.why_none = fmt::format(
+          "this build has kernels for compute capability {}, and {} has {}.{}",
+          describe_architectures(), properties.name, properties.major, properties.minor);
     }
   }
   if (!found.usable.empty()) {

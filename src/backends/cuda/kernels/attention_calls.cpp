@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backends/cuda/architecture.h"
 #include "ops/attention.h"
 #include "ops/attention_step.h"
 #include "ops/attributes.h"
@@ -101,7 +102,7 @@ AttentionCall attention_backward_call(const AttentionSizes& sizes,
 
 bool has_attention_sm90([[maybe_unused]] const AttentionSizes& sizes) {
 #ifdef BRAID_HAS_ATTENTION_SM90
-  return sizes.head_size == 64 || sizes.head_size == 128;
+  return runs_hopper_kernels(gpu_capability()) && (sizes.head_size == 64 || sizes.head_size == 128);
 #else
   return false;
 #endif
@@ -110,7 +111,8 @@ bool has_attention_sm90([[maybe_unused]] const AttentionSizes& sizes) {
 bool has_attention_backward_sm90([[maybe_unused]] const AttentionSizes& sizes) {
 #ifdef BRAID_HAS_ATTENTION_SM90
   return has_attention_sm90(sizes) ||
-         (sizes.head_size == 192 && sizes.value_size <= 128 && sizes.group() == 1);
+         (runs_hopper_kernels(gpu_capability()) && sizes.head_size == 192 &&
+          sizes.value_size <= 128 && sizes.group() == 1);
 #else
   return false;
 #endif

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "backends/cuda/architecture.h"
+
 namespace braid {
 namespace {
 
@@ -14,7 +16,8 @@ constexpr bool kHasProducts = false;
 }  // namespace
 
 bool has_fused_kernels(const OpSpec& spec) {
-  return kHasProducts && std::ranges::all_of(spec.operands, [](const OperandSpec& operand) {
+  return kHasProducts && runs_hopper_kernels(gpu_capability()) &&
+         std::ranges::all_of(spec.operands, [](const OperandSpec& operand) {
            return operand.dtype == DType::kBF16 && is_whole_vectors(operand.shape[1]);
          });
 }

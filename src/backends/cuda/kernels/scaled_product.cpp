@@ -12,10 +12,13 @@ size_t widened_bytes(const OperandSpec& factor) {
 
 }  // namespace
 
-bool multiplies_fp8(const OpSpec& spec, int64_t block) {
+bool multiplies_fp8(const OpSpec& spec, int64_t block, int capability) {
   const Shape& first = spec.operands[0].shape;
   const Shape& second = spec.operands[2].shape;
-  return block != 32 && first[0] % 8 == 0 && second[0] % 8 == 0 && first[1] % 16 == 0;
+  const bool has_scales = block == 0     ? multiplies_fp8_with_one_scale(capability)
+                          : block == 128 ? multiplies_fp8_with_blocks(capability)
+                                         : false;
+  return has_scales && first[0] % 8 == 0 && second[0] % 8 == 0 && first[1] % 16 == 0;
 }
 
 WidenedFactors::WidenedFactors(const OpSpec& spec, int64_t block) {

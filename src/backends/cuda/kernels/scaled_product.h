@@ -3,15 +3,17 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backends/cuda/architecture.h"
 #include "ir/op_spec.h"
 
 /// How products of FP8 factors (ops/scaled_linear.h) are computed. Independent of CUDA, so that
 /// memory can be counted without a device.
 namespace braid {
 
-/// Whether cuBLASLt multiplies the FP8 elements: not with scales for 32 elements, and only if the
-/// depth is a multiple of 16 and the rows of both factors are multiples of 8.
-bool multiplies_fp8(const OpSpec& spec, int64_t block);
+/// Whether cuBLASLt multiplies the FP8 elements on GPUs of a capability (architecture.h): not
+/// with scales for 32 elements, and only if the depth is a multiple of 16 and the rows of both
+/// factors are multiples of 8.
+bool multiplies_fp8(const OpSpec& spec, int64_t block, int capability = gpu_capability());
 
 /// Otherwise both factors are converted to bf16 in scratch, and then multiplied. An element times
 /// its power of two is exact in bf16, unless it is below 2^-126, where bf16 loses bits.

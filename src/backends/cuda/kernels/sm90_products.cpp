@@ -8,6 +8,7 @@
 #include <limits>
 #include <list>
 
+#include "backends/cuda/architecture.h"
 #include "backends/cuda/cuda_error.h"
 #include "backends/cuda/kernels/launch.h"
 #include "backends/cuda/kernels/sm90_kernel.h"
@@ -67,7 +68,7 @@ int32_t narrowed(int64_t size) {
 std::vector<std::string> sm90_product_names(std::string_view kind) {
   std::vector<std::string> names;
   for (const Product& product : products()) {
-    if (product.kind == kind) {
+    if (product.kind == kind && runs_hopper_kernels(gpu_capability())) {
       names.emplace_back(product.name);
     }
   }

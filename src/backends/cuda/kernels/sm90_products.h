@@ -17,7 +17,8 @@
 /// divide the tiles in advance, so a multiprocessor that starts late delays the end.
 namespace braid {
 
-/// Names of this build's kernels of a kind; empty if scripts/build_sm90_kernels.sh was not run.
+/// Names of this build's kernels of a kind; empty if scripts/build_sm90_kernels.sh was not run, and
+/// on GPUs other than Hopper's.
 std::vector<std::string> sm90_product_names(std::string_view kind);
 
 /// Sizes as defined by the kind.
