@@ -6,25 +6,11 @@
 #include <string>
 
 #include "backends/cuda/cuda_error.h"
+#include "backends/cuda/driver_function.h"
 #include "base/errors.h"
 
 namespace braid {
 namespace {
-
-/// The driver's functions, looked up through the runtime, so that we do not link against libcuda.
-template <class Function>
-Function driver_function(const char* name, unsigned since) {
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-  const cudaError_t status =
-      cudaGetDriverEntryPointByVersion(name, &found, since, cudaEnableDefault, &result);
-  if (status != cudaSuccess || result != cudaDriverEntryPointSuccess || found == nullptr) {
-    ignore_error(cudaGetLastError());
-    throw_device_error("the driver has no {} (CUDA {}.{} or newer is needed)", name, since / 1000,
-                       since % 1000 / 10);
-  }
-  return reinterpret_cast<Function>(found);
-}
 
 PFN_cuStreamBatchMemOp_v11070 batch_function() {
   static const auto kFunction =

@@ -2,7 +2,8 @@
 
 #include <cstdint>
 
-// The only file with assembly: instructions that CUDA C++ does not provide.
+// Instructions that CUDA C++ does not provide; those of Hopper alone are in ptx_sm90.cuh. No other
+// file has assembly.
 namespace braid::ptx {
 
 /// 2^x with a relative error of 2^-22; results below 2^-126 are 0. One instruction, where exp2f
