@@ -431,6 +431,10 @@ void check_fp8(const TrainConfig& train) {
   require(!train.fp8_head || train.fp8 != "off",
           "train.fp8_head = true: is read with train.fp8 only, which is \"off\"; set train.fp8 = "
           "\"block\" or remove the key");
+  require(!train.fp8_experts || train.fp8 == "block",
+          "train.fp8_experts = true: products of experts are FP8 with train.fp8 = \"block\" only, "
+          "and train.fp8 is {}; remove the key or set train.fp8 = \"block\"",
+          quote(train.fp8));
   require(train.fp8_watch == 0 || train.fp8 != "off",
           "train.fp8_watch = {}: counts what FP8 copies lose, but train.fp8 is \"off\"; set "
           "train.fp8_watch = 0, or train.fp8 = \"block\"",

@@ -34,9 +34,11 @@
 #include "ops/offload.h"
 #include "ops/optimizer.h"
 #include "ops/quantize.h"
+#include "ops/quantize_grouped.h"
 #include "ops/quantize_part.h"
 #include "ops/rope.h"
 #include "ops/router.h"
+#include "ops/scaled_grouped_linear.h"
 #include "ops/scaled_linear.h"
 #include "ops/transpose.h"
 
@@ -57,6 +59,7 @@ constexpr std::array kOps = {
     &kGroupedLinearWgradOp,
     &kQuantizeOp,
     &kQuantizeWeightOp,
+    &kQuantizeGroupedOp,
     &kPartMagnitudesOp,
     &kQuantizePartOp,
     &kScalesOfMagnitudesOp,
@@ -64,6 +67,9 @@ constexpr std::array kOps = {
     &kScaledLinearOp,
     &kScaledLinearDgradOp,
     &kScaledLinearWgradOp,
+    &kScaledGroupedLinearOp,
+    &kScaledGroupedLinearDgradOp,
+    &kScaledGroupedLinearWgradOp,
     &kRmsnormOp,
     &kAddRmsnormOp,
     &kRmsnormBackwardOp,

@@ -8,6 +8,7 @@
 
 #include "ops/attributes.h"
 #include "ops/operand_checker.h"
+#include "ops/quantize_grouped.h"
 
 namespace braid {
 namespace {
@@ -199,7 +200,7 @@ std::optional<OpSpec> quantize_source(const OpSpec& spec) {
 }
 
 std::string_view watched_factor(const OpSpec& spec, Phase phase) {
-  if (spec.op != kQuantizeOp.name) {
+  if (spec.op != kQuantizeOp.name && spec.op != kQuantizeGroupedOp.name) {
     return "w";
   }
   return phase == Phase::kForward ? "x" : "dy";

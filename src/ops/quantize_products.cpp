@@ -12,9 +12,12 @@
 #include "ops/blocks.h"
 #include "ops/delay_columns.h"
 #include "ops/fuse_copies.h"
+#include "ops/grouped_linear.h"
 #include "ops/linear.h"
 #include "ops/operand_checker.h"
 #include "ops/quantize.h"
+#include "ops/quantize_grouped.h"
+#include "ops/scaled_grouped_linear.h"
 
 namespace braid {
 namespace {
@@ -34,7 +37,8 @@ std::string reason_to_keep(const ProductSite& it, const Fp8Recipe& recipe) {
     return fmt::format("kept by \"{}\"", *pattern);
   }
   const int64_t unit = size_unit(recipe);
-  for (const auto& [name, size] : {std::pair{"tokens", it.rows}, std::pair{"inputs", it.depth},
+  const int64_t shared_rows = it.experts == 0 ? it.rows : 0;  // those of experts may be any number
+  for (const auto& [name, size] : {std::pair{"tokens", shared_rows}, std::pair{"inputs", it.depth},
                                    std::pair{"features", it.features}}) {
     if (size % unit != 0) {
       return fmt::format("{} {}: no multiple of {}", size, name, unit);
@@ -75,11 +79,17 @@ class ProductQuantizer {
 
   void find_sites() {
     for (const Node& node : graph_.forward) {
-      if (node.spec.op == kLinearOp.name && (node.layer >= 0 || recipe_.head)) {
-        const Shape& x = node.spec.operands[0].shape;
-        const Shape& w = node.spec.operands[1].shape;
-        ProductSite site{
-            .site = node.site, .rows = x[0], .features = w[0], .depth = x[1], .reason = {}};
+      const bool is_linear = node.spec.op == kLinearOp.name && (node.layer >= 0 || recipe_.head);
+      const bool is_grouped = node.spec.op == kGroupedLinearOp.name && recipe_.experts;
+      if (is_linear || is_grouped) {
+        const std::vector<OperandSpec>& operands = node.spec.operands;
+        const int64_t experts = is_grouped ? operands[2].shape[0] - 1 : 0;
+        ProductSite site{.site = node.site,
+                         .rows = operands[0].shape[0],
+                         .features = operands[1].shape[0] / std::max<int64_t>(1, experts),
+                         .depth = operands[0].shape[1],
+                         .experts = experts,
+                         .reason = {}};
         site.reason = reason_to_keep(site, recipe_);
         sites_.push_back(std::move(site));
       }
@@ -138,6 +148,8 @@ class ProductQuantizer {
     }
     if (node.spec.op == kLinearOp.name && is_quantized_site(node.site)) {
       add_product(node);
+    } else if (node.spec.op == kGroupedLinearOp.name && is_quantized_site(node.site)) {
+      add_grouped_product(node);
     } else {
       nodes_.push_back(node);
     }
@@ -173,9 +185,77 @@ class ProductQuantizer {
     } else if (node.spec.op == kLinearWgradOp.name && copies_.contains(node.operands[0]) &&
                is_quantized_site(node.site)) {
       add_wgrad(node);
+    } else if (node.spec.op == kGroupedLinearDgradOp.name && is_quantized_site(node.site)) {
+      add_grouped_dgrad(node);
+    } else if (node.spec.op == kGroupedLinearWgradOp.name && is_quantized_site(node.site)) {
+      add_grouped_wgrad(node);
     } else {
       nodes_.push_back(node);
     }
+  }
+
+  // Products of experts: the offsets are operand 2, behind both factors.
+
+  void add_grouped_product(const Node& node) {
+    const Copies x = grouped_copies_of(node, node.operands[0], recipe_.forward);
+    const Copies& w = copies_of_weight(node, node.operands[1]);
+    add(node, kScaledGroupedLinearOp,
+        to_attributes(ScaledGroupedLinearAttributes{.sums = recipe_.sums}),
+        std::vector<Operand>{{x.row},
+                             {x.row_scales},
+                             {w.row},
+                             {w.row_scales},
+                             {node.operands[2]},
+                             {node.operands[3], Access::kWrite}});
+  }
+
+  void add_grouped_dgrad(const Node& node) {
+    const Copies dy = grouped_copies_of(node, node.operands[0], recipe_.gradient);
+    const Copies& w = weights_.at(node.operands[1]);
+    add(node, kScaledGroupedLinearDgradOp,
+        to_attributes(ScaledGroupedLinearAttributes{.sums = recipe_.sums}),
+        std::vector<Operand>{{dy.row},
+                             {dy.row_scales},
+                             {w.column},
+                             {w.column_scales},
+                             {node.operands[2]},
+                             {node.operands[3], Access::kWrite}});
+  }
+
+  void add_grouped_wgrad(const Node& node) {
+    const auto attributes = attributes_of<GroupedWgradAttributes>(node.spec);
+    const Copies x = grouped_copies_of(node, node.operands[0], recipe_.forward);
+    const Copies dy = grouped_copies_of(node, node.operands[1], recipe_.gradient);
+    add(node, kScaledGroupedLinearWgradOp,
+        to_attributes(ScaledGroupedWgradAttributes{.rows = node.spec.operands[0].shape[0],
+                                                   .accumulate = attributes.accumulate,
+                                                   .sums = recipe_.sums}),
+        std::vector<Operand>{{x.column},
+                             {x.column_scales},
+                             {dy.column},
+                             {dy.column_scales},
+                             {node.operands[2]},
+                             {node.operands[3], accumulate_access(attributes.accumulate)}});
+  }
+
+  /// The copies of rows of experts, made here if they do not exist yet.
+  Copies grouped_copies_of(const Node& at, ValueId value, DType format) {
+    const auto [entry, is_new] = grouped_copies_.try_emplace(value);
+    if (is_new) {
+      const bool has_column = !graph_.backward.empty();
+      const Shape x = graph_.value(value).shape;
+      const int64_t experts = graph_.value(at.operands[2]).shape[0] - 1;
+      entry->second = add_copies(value, ValueKind::kActivation, format, has_column,
+                                 GroupedColumns::width(x[0], experts));
+      std::vector<Operand> operands = copy_operands(value, entry->second, has_column);
+      operands.insert(operands.begin() + 1, {at.operands[2]});
+      add_tally(at, watched_factor({.op = std::string(kQuantizeGroupedOp.name)}, at.phase),
+                operands);
+      add(at, kQuantizeGroupedOp,
+          to_attributes(QuantizeGroupedAttributes{.column = has_column, .watch = {recipe_.watch}}),
+          operands, /*in_dgrad=*/true);
+    }
+    return entry->second;
   }
 
   bool is_quantized_site(const std::string& site) const {
@@ -235,7 +315,8 @@ class ProductQuantizer {
 
   Copies quantized(const Node& at, ValueId value, DType format, std::optional<ValueId> db) {
     const bool has_column = !graph_.backward.empty();
-    const Copies made = add_copies(value, ValueKind::kActivation, format, has_column);
+    const Copies made =
+        add_copies(value, ValueKind::kActivation, format, has_column, graph_.value(value).shape[0]);
     std::vector<Operand> operands = copy_operands(value, made, has_column);
     if (db) {
       operands.push_back({*db, Access::kReadWrite});
@@ -308,7 +389,8 @@ class ProductQuantizer {
     const auto [entry, is_new] = weights_.try_emplace(weight);
     if (is_new) {
       const bool has_column = !graph_.backward.empty();
-      entry->second = add_copies(weight, ValueKind::kQuantizedParam, recipe_.forward, has_column);
+      entry->second = add_copies(weight, ValueKind::kQuantizedParam, recipe_.forward, has_column,
+                                 graph_.value(weight).shape[0]);
       std::vector<Operand> operands = copy_operands(weight, entry->second, has_column);
       add_tally(at, "w", operands);
       Node node =
@@ -325,7 +407,8 @@ class ProductQuantizer {
     return entry->second;
   }
 
-  Copies add_copies(ValueId of, ValueKind kind, DType format, bool has_column) {
+  /// `width`: of the copy by columns.
+  Copies add_copies(ValueId of, ValueKind kind, DType format, bool has_column, int64_t width) {
     const Value source = graph_.value(of);
     const ScaleLayout scales = kind == ValueKind::kQuantizedParam
                                    ? recipe_.weight_scales()
@@ -333,7 +416,7 @@ class ProductQuantizer {
     const auto add_copy = [&](const char* suffix, DType dtype, const Shape& shape) {
       return add_value(fmt::format("{}.{}", source.name, suffix), dtype, shape, kind);
     };
-    const Shape transposed{source.shape[1], source.shape[0]};
+    const Shape transposed{source.shape[1], width};
     Copies made;
     made.row = add_copy("row", format, source.shape);
     made.row_scales = add_copy("row_scales", scales.dtype(), scales.shape(source.shape));
@@ -382,6 +465,7 @@ class ProductQuantizer {
   std::vector<Node> nodes_;
   std::vector<ProductSite> sites_;
   std::unordered_map<ValueId, Copies> copies_;
+  std::unordered_map<ValueId, Copies> grouped_copies_;  // of rows of experts
   std::unordered_map<ValueId, Node> gathers_;  // by result: what becomes a gather of copies
   std::unordered_map<ValueId, Copies> weights_;
   std::unordered_map<std::string, ValueId> tallies_;  // by site and factor

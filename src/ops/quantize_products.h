@@ -20,6 +20,7 @@ struct Fp8Recipe {
   DType gradient = DType::kF8E4M3;     ///< of gradients of outputs
   std::vector<std::string> keep = {};  ///< sites that stay as they are; `*` and `?` as in a shell
   bool head = false;                   ///< also the product that makes the logits
+  bool experts = false;                ///< also those of experts; needs blocks of 128
   EmulatedSums sums = {};              ///< on the CPU
   bool watch = false;                  ///< count what the copies lose; see quantize_products
   bool gathers_copies = true;  ///< ranks gather FP8 copies, not the values; see quantize_products
@@ -47,7 +48,8 @@ struct ProductSite {
   int64_t rows = 0;      ///< of x
   int64_t features = 0;  ///< of w
   int64_t depth = 0;
-  std::string reason;  ///< why it stays as it is; empty: it is FP8
+  int64_t experts = 0;  ///< that share the rows, each with a w; 0: it is no product of experts
+  std::string reason;   ///< why it stays as it is; empty: it is FP8
 };
 
 /// Makes products of a differentiated graph FP8: the three products of each `linear` in a layer
@@ -72,6 +74,18 @@ struct ProductSite {
 /// is not known to a rank, so there values are gathered. Values are also gathered where the copies
 /// of dy come with the gradient of a bias. Source: Transformer Engine, PR 1982, which gathers
 /// columns of MXFP8 gradients under dgrad.
+///
+/// With `experts`, products of experts are FP8 in the same way, if features and depth are whole
+/// blocks. Their rows may be any number, because no block of columns has rows of two experts
+/// (quantize_grouped.h):
+///
+///   before: grouped_linear(x, w, offsets -> y)
+///           ...  grouped_linear_dgrad(dy, w, offsets -> dx)
+///           grouped_linear_wgrad(x, dy, offsets -> dw)
+///   after:  quantize_grouped(x, offsets -> x8, x8t)  scaled_grouped_linear(x8, w8, offsets -> y)
+///           ...  quantize_grouped(dy, offsets -> dy8, dy8t)
+///           scaled_grouped_linear_dgrad(dy8, w8t, offsets -> dx)
+///           scaled_grouped_linear_wgrad(x8t, dy8t, offsets -> dw)
 ///
 /// With `watch`, each of these nodes adds to a tally (Fp8Tally), a value of kind kTally that is
 /// named by site and factor, for example "layers.0.attention.qkv.dy".

@@ -8,6 +8,8 @@
 #include "ops/expert_exchange.h"
 #include "ops/integer_values.h"
 #include "ops/op.h"
+#include "ops/quantize_grouped.h"
+#include "ops/scaled_grouped_linear.h"
 
 namespace braid {
 namespace {
@@ -60,6 +62,12 @@ bool has_rows(const OpSpec& spec, size_t operand) {
 }
 
 OpSpec with_rows(const OpSpec& spec, int64_t from, int64_t to) {
+  if (spec.op == kQuantizeGroupedOp.name) {
+    return quantize_grouped_with_rows(spec, to);
+  }
+  if (is_scaled_grouped_product(spec)) {
+    return scaled_grouped_with_rows(spec, to);
+  }
   OpSpec changed = spec;
   for (size_t i = 0; i < spec.operands.size(); ++i) {
     if (has_rows(spec, i) && spec.operands[i].shape[0] == from) {

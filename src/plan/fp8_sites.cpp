@@ -116,9 +116,11 @@ std::string describe_fp8(const RunSpec& run) {
   std::string text = fmt::format("fp8      {}; all else in {}\n", describe_scales(*run.fp8),
                                  choice_name(run.dtype));
   for (const Line& line : lines_of(fp8_sites(run))) {
-    text += fmt::format("fp8      {:<16} {:>7} x {:>6} x {:>6}  {:>4} layers  {}\n",
+    const std::string experts =
+        line.first.experts == 0 ? "" : fmt::format(", {} experts", line.first.experts);
+    text += fmt::format("fp8      {:<16} {:>7} x {:>6} x {:>6}  {:>4} layers{}  {}\n",
                         place_in_layer(line.first.site), line.first.rows, line.first.features,
-                        line.first.depth, line.layers, describe_types(run, line.first));
+                        line.first.depth, line.layers, experts, describe_types(run, line.first));
   }
   if (!run.parallel.fp8_weights.empty()) {
     text += fmt::format("fp8      {} weights are kept as main weights and FP8 copies alone{}\n",

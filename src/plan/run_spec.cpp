@@ -112,13 +112,17 @@ LearningRateSpec learning_rate_of(const RunConfig& config) {
           .num_steps = config.train.steps};
 }
 
-std::optional<Fp8Recipe> fp8_recipe(const RunConfig& config) {
+std::optional<Fp8Recipe> fp8_recipe(const RunConfig& config, const ModelSpec& model) {
   const TrainConfig& train = config.train;
   if (config.lora.rank > 0 && choice<Fp8Choice>(train.fp8) != Fp8Choice::kOff) {
     throw_config_error(
         "lora.rank = {} with train.fp8 = {}: products with adapters are in train.dtype; set "
         "train.fp8 = \"off\"",
         config.lora.rank, quote(train.fp8));
+  }
+  if (train.fp8_experts && !model.layers.has(kMoeBlock)) {
+    throw_config_error(
+        "train.fp8_experts = true: the model has no experts; remove the key, or set model.experts");
   }
   std::optional<Fp8Recipe> recipe;
   switch (choice<Fp8Choice>(train.fp8)) {
@@ -137,6 +141,7 @@ std::optional<Fp8Recipe> fp8_recipe(const RunConfig& config) {
   }
   recipe->keep = train.fp8_filter;
   recipe->head = train.fp8_head;
+  recipe->experts = train.fp8_experts;
   recipe->sums.hopper_sums = choice<Fp8SumsChoice>(train.fp8_sums) == Fp8SumsChoice::kHopper;
   recipe->gathers_copies = train.fp8_gather;
   recipe->fuses_copies = fuses_swiglu(config);
@@ -221,7 +226,7 @@ RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
   run.mesh = Mesh(mesh_sizes(config, run.model));
   run.parallel = parallel_options(config, run.model, run.mesh);
   run.dtype = choice<DType>(config.train.dtype);
-  run.fp8 = fp8_recipe(config);
+  run.fp8 = fp8_recipe(config, run.model);
   run.router_losses = router_losses(config, run.model);
   run.documents = documents_of(config, run.model);
   run.watch_experts = run.model.layers.has(kMoeBlock) && config.moe.watch > 0;

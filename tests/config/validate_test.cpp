@@ -297,6 +297,9 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"train.fp8_head=true",
                "train.fp8_head = true: is read with train.fp8 only, which is \"off\"; set "
                "train.fp8 = \"block\""},
+        Broken{"train.fp8=mxfp8\ntrain.fp8_experts=true",
+               "train.fp8_experts = true: products of experts are FP8 with train.fp8 = \"block\" "
+               "only, and train.fp8 is \"mxfp8\"; remove the key or set train.fp8 = \"block\""},
         Broken{
             "train.fp8=block\ntrain.fp8_weight_blocks=squares",
             "train.fp8_weight_blocks = \"squares\": is read with train.fp8 = \"mxfp8\" only, and "

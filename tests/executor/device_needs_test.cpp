@@ -16,6 +16,7 @@
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/quantize.h"
+#include "ops/scaled_grouped_linear.h"
 #include "ops/scaled_linear.h"
 #include "support/kernel_harness.h"
 #include "support/linear_swiglu_cases.h"
@@ -242,6 +243,30 @@ TEST(DeviceNeeds, ProductsOfFp8CountFactorsThatAreWidened) {
   EXPECT_EQ(bytes(128, 1001, 256), (1001u + 64) * 256 * 2);
   // 1000 rows of 300 in bf16 are 600000 bytes, 64 are 38400; each begins at a multiple of 256.
   EXPECT_EQ(bytes(128, 1000, 300), 600064u + 38400);
+}
+
+// 3 experts with 256 features of depth 128 each, and 100 rows of all.
+TEST(DeviceNeeds, ProductsOfFp8ExpertsCountFactorsThatAreWidened) {
+  const DType e4m3 = DType::kF8E4M3;
+  const OperandSpec scales = read(DType::kF32, {1});
+  const OperandSpec offsets = read(DType::kI32, {4});
+  const auto bytes = [&](const char* op, std::vector<Attribute> attributes, const Shape& a,
+                         const Shape& b, const OperandSpec& result) {
+    return max_cuda_scratch_bytes({op,
+                                   std::move(attributes),
+                                   {read(e4m3, a), scales, read(e4m3, b), scales, offsets, result}},
+                                  true);
+  };
+  EXPECT_EQ(
+      bytes("scaled_grouped_linear", {}, {100, 128}, {768, 128}, write(DType::kBF16, {100, 256})),
+      (100u + 768) * 128 * 2 + kGroupedScratchBytes);
+  EXPECT_EQ(bytes("scaled_grouped_linear_dgrad", {}, {100, 256}, {128, 768},
+                  write(DType::kBF16, {100, 128})),
+            (100u * 256 + 768 * 128) * 2 + kGroupedScratchBytes);
+  EXPECT_EQ(
+      bytes("scaled_grouped_linear_wgrad", to_attributes(ScaledGroupedWgradAttributes{.rows = 100}),
+            {128, 384}, {256, 384}, read_write(DType::kF32, {768, 128})),
+      100u * (128 + 256) * 2 + kGroupedScratchBytes);
 }
 
 TEST(DeviceNeeds, BiasSumsFillTheDeviceAndStayWithinTheirScratch) {

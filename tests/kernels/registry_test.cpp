@@ -16,6 +16,7 @@
 #include "ops/norm.h"
 #include "ops/optimizer.h"
 #include "ops/router.h"
+#include "support/grouped_copies_cases.h"
 #include "support/kernel_harness.h"
 
 namespace {
@@ -203,6 +204,14 @@ std::vector<OpSpec> specs(DType dtype) {
   };
 }
 
+std::vector<OpSpec> fp8_expert_specs() {
+  const Groups g{.counts = {200, 0, 90}, .in = 256, .out = 384, .unused_rows = 5};
+  return {quantize_grouped_case(DType::kBF16, g, {.watch = {true}}).spec(),
+          scaled_grouped_case(g, false, DType::kBF16).spec(),
+          scaled_grouped_case(g, true, DType::kF32).spec(),
+          scaled_grouped_wgrad_case(g, true).spec()};
+}
+
 // A kernel that allocates would break the promise that a step's memory is known before it runs.
 TEST(Kernels, AllocateNothingWhenRun) {
   for (const DType dtype : kFloatDtypes) {
@@ -212,6 +221,9 @@ TEST(Kernels, AllocateNothingWhenRun) {
     for (const OpSpec& spec : router_specs(dtype)) {
       EXPECT_EQ(allocations_of(spec), 0) << spec.op << " " << dtype_name(dtype);
     }
+  }
+  for (const OpSpec& spec : fp8_expert_specs()) {
+    EXPECT_EQ(allocations_of(spec), 0) << spec.op;
   }
 }
 

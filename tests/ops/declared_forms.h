@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -30,9 +31,11 @@
 #include "ops/operand_checker.h"
 #include "ops/optimizer.h"
 #include "ops/quantize.h"
+#include "ops/quantize_grouped.h"
 #include "ops/quantize_part.h"
 #include "ops/rope.h"
 #include "ops/router.h"
+#include "ops/scaled_grouped_linear.h"
 #include "ops/scaled_linear.h"
 #include "ops/specs.h"
 
@@ -139,6 +142,7 @@ class DeclaredForms {
     }
     if (data_ == DType::kF32 || data_ == DType::kBF16) {
       add_scaled_linear();
+      add_scaled_grouped_linear();
       add_magnitudes();
     }
   }
@@ -295,6 +299,66 @@ class DeclaredForms {
              {"x", "x_scales", "dy", "dy_scales", "dw"}});
       }
     }
+  }
+
+  /// Of 3 experts with 256 features of depth 128 each, and of the copies that they read.
+  void add_scaled_grouped_linear() {
+    constexpr int64_t kExperts = 3;
+    const Shape x{kRows, 128};
+    const Shape y{kRows, 256};
+    const Shape w{kExperts * y[1], x[1]};
+    const OperandSpec offsets = read(DType::kI32, {kExperts + 1});
+    const auto add_product = [&](const char* op, std::vector<Attribute> attributes,
+                                 std::vector<OperandSpec> operands, OperandSpec result,
+                                 std::vector<std::string> names) {
+      operands.push_back(offsets);
+      operands.push_back(result);
+      add({{op, std::move(attributes), std::move(operands)}, std::move(names)});
+    };
+    add_product("scaled_grouped_linear", to_attributes(ScaledGroupedLinearAttributes{}),
+                factors(128, x, w, true, {}), write(data_, y),
+                {"x", "x_scales", "w", "w_scales", "offsets", "y"});
+    add_product("scaled_grouped_linear_dgrad", to_attributes(ScaledGroupedLinearAttributes{}),
+                factors(128, y, {w[1], w[0]}, true, {}), write(data_, x),
+                {"dy", "dy_scales", "w", "w_scales", "offsets", "dx"});
+    const int64_t columns = GroupedColumns::width(kRows, kExperts);
+    for (const bool accumulate : {false, true}) {
+      add_product(
+          "scaled_grouped_linear_wgrad",
+          to_attributes(ScaledGroupedWgradAttributes{.rows = kRows, .accumulate = accumulate}),
+          factors(128, {x[1], columns}, {y[1], columns}, false, {}), grad(accumulate, w),
+          {"x", "x_scales", "dy", "dy_scales", "offsets", "dw"});
+    }
+    for (const auto& [row, column, watch] :
+         {std::tuple{true, true, false}, {true, false, true}, {false, true, false}}) {
+      add_quantize_grouped({.row = row, .column = column, .watch = {watch}}, offsets);
+    }
+  }
+
+  void add_quantize_grouped(const QuantizeGroupedAttributes& attributes,
+                            const OperandSpec& offsets) {
+    const Shape x{kRows, kWidth};
+    DeclaredForm form{{"quantize_grouped", to_attributes(attributes), {read(data_, x), offsets}},
+                      {"x", "offsets"}};
+    const auto add_copy = [&](const std::string& name, const Shape& shape) {
+      form.spec.operands.push_back(write(DType::kF8E4M3, shape));
+      form.spec.operands.push_back(write(DType::kF32, attributes.scales().shape(shape)));
+      form.names.push_back(name);
+      form.names.push_back(name + "_scales");
+    };
+    if (attributes.row) {
+      add_copy("row", x);
+    }
+    if (attributes.column) {
+      add_copy("column", {kWidth, GroupedColumns::width(kRows, offsets.shape[0] - 1)});
+    } else {
+      form.free_sizes.push_back({1, 0});
+    }
+    if (!attributes.row) {
+      form.free_sizes.push_back({0, 0});  // as many columns
+    }
+    add_tally(attributes.watch, form);
+    add(std::move(form));
   }
 
   void add_linear_swiglu() {

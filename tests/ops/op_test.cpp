@@ -267,9 +267,10 @@ TEST(ReplaySpec, OfAnAddNormIsTheNormOfItsSum) {
 // Norms and activation functions are redone first, then attention, then what costs most.
 TEST(RecomputeClass, IsThatOfTheDocumentation) {
   const std::set<std::string_view> norms = {
-      "rmsnorm",      "add_rmsnorm", "layernorm",  "add_layernorm", "swiglu",      "gelu",
-      "relu2",        "identity",    "all_gather", "quantize",      "gather_rows", "routed_swiglu",
-      "routed_relu2", "head_norm",   "mla_qkv",    "take_columns"};
+      "rmsnorm",      "add_rmsnorm",     "layernorm",    "add_layernorm", "swiglu",
+      "gelu",         "relu2",           "identity",     "all_gather",    "quantize",
+      "gather_rows",  "routed_swiglu",   "routed_relu2", "head_norm",     "mla_qkv",
+      "take_columns", "quantize_grouped"};
   const std::set<std::string_view> never = {"send",
                                             "recv",
                                             "offload",

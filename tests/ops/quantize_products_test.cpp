@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ops/autodiff.h"
+#include "ops/grouped_linear.h"
 #include "ops/linear.h"
 #include "ops/quantize.h"
 
@@ -215,6 +216,103 @@ TEST(QuantizeProducts, KeepsWhatThePatternsName) {
   EXPECT_THAT(ops_of(graph.backward),
               ElementsAre("quantize", "scaled_linear_dgrad", "scaled_linear_wgrad", "linear_dgrad",
                           "linear_wgrad"));
+}
+
+/// Rows of three experts of [features, depth], by their matrices and those of another size.
+StageGraph products_of_experts(int64_t features, int64_t depth, bool backward = true) {
+  StageGraph graph;
+  GraphBuilder builder(graph);
+  builder.set_scope(0, "layers.0");
+  const ValueId x = builder.add_value({.name = "x", .dtype = DType::kBF16, .shape = {37, depth}});
+  const ValueId offsets =
+      builder.add_value({.name = "offsets", .dtype = DType::kI32, .shape = {4}});
+  graph.stage_input = x;
+  const auto weight = [&](const std::string& name, const Shape& shape) {
+    return builder.named_value(
+        {.name = name, .dtype = DType::kBF16, .shape = shape, .kind = ValueKind::kParam});
+  };
+  const ValueId h =
+      grouped_linear(builder, x, weight("w1", {3 * features, depth}), offsets, "moe.fc1");
+  graph.stage_output =
+      grouped_linear(builder, h, weight("w2", {3 * 128, features}), offsets, "moe.fc2");
+  if (backward) {
+    differentiate(graph);
+  }
+  return graph;
+}
+
+Fp8Recipe recipe_with_experts() {
+  Fp8Recipe recipe = Fp8Recipe::blocks();
+  recipe.experts = true;
+  return recipe;
+}
+
+// Their rows need not be a multiple of 128.
+TEST(QuantizeProducts, AllThreeOfExperts) {
+  StageGraph graph = products_of_experts(256, 128);
+  const auto sites = quantize_products(graph, recipe_with_experts());
+  EXPECT_THAT(ops_of(graph.forward), ElementsAre("quantize_grouped", "scaled_grouped_linear",
+                                                 "quantize_grouped", "scaled_grouped_linear"));
+  EXPECT_THAT(ops_of(graph.weights), ElementsAre("quantize_weight", "quantize_weight"));
+  EXPECT_THAT(ops_of(graph.backward),
+              ElementsAre("quantize_grouped", "scaled_grouped_linear_dgrad",
+                          "scaled_grouped_linear_wgrad", "quantize_grouped",
+                          "scaled_grouped_linear_dgrad", "scaled_grouped_linear_wgrad"));
+  ASSERT_EQ(sites.size(), 2u);
+  EXPECT_EQ(sites[0].site, "layers.0.moe.fc1");
+  EXPECT_EQ(sites[0].rows, 37);
+  EXPECT_EQ(sites[0].features, 256);
+  EXPECT_EQ(sites[0].depth, 128);
+  EXPECT_EQ(sites[0].experts, 3);
+  EXPECT_FALSE(reads_value(graph.backward, graph, "x"));
+  EXPECT_TRUE(reads_value(graph.backward, graph, "x.column"));
+  for (const Node& node : graph.backward) {
+    EXPECT_EQ(node.phase == Phase::kWgrad, node.spec.op == "scaled_grouped_linear_wgrad");
+    check_spec(node.spec);
+  }
+  graph = products_of_experts(256, 128, /*backward=*/false);
+  quantize_products(graph, recipe_with_experts());
+  for (const Value& value : graph.values) {
+    EXPECT_THAT(value.name, ::testing::Not(HasSubstr("column")));
+  }
+}
+
+TEST(QuantizeProducts, ExpertsStayUnlessTheRecipeSaysSo) {
+  StageGraph graph = products_of_experts(256, 128);
+  EXPECT_EQ(quantize_products(graph, Fp8Recipe::blocks()).size(), 0u);
+  EXPECT_THAT(ops_of(graph.forward), ElementsAre("grouped_linear", "grouped_linear"));
+  Fp8Recipe recipe = recipe_with_experts();
+  recipe.keep = {"*.moe.fc1"};
+  const auto sites = quantize_products(graph, recipe);
+  EXPECT_EQ(sites[0].reason, "kept by \"*.moe.fc1\"");
+  EXPECT_EQ(sites[1].reason, "");
+  EXPECT_THAT(ops_of(graph.backward), ElementsAre("quantize_grouped", "scaled_grouped_linear_dgrad",
+                                                  "scaled_grouped_linear_wgrad",
+                                                  "grouped_linear_dgrad", "grouped_linear_wgrad"));
+}
+
+TEST(QuantizeProducts, SizesOfExpertsThatAreNoMultiplesStay) {
+  StageGraph graph = products_of_experts(192, 128);
+  const auto sites = quantize_products(graph, recipe_with_experts());
+  EXPECT_EQ(sites[0].reason, "192 features: no multiple of 128");  // 3 x 192 would be one
+  EXPECT_EQ(sites[1].reason, "192 inputs: no multiple of 128");
+  EXPECT_THAT(ops_of(graph.forward), ElementsAre("grouped_linear", "grouped_linear"));
+}
+
+TEST(QuantizeProducts, FactorsOfExpertsHaveTallies) {
+  StageGraph graph = products_of_experts(256, 128);
+  Fp8Recipe recipe = recipe_with_experts();
+  recipe.watch = true;
+  quantize_products(graph, recipe);
+  std::vector<std::string> tallies;
+  for (const Value& value : graph.values) {
+    if (value.kind == ValueKind::kTally) {
+      tallies.push_back(value.name);
+    }
+  }
+  EXPECT_THAT(tallies, ::testing::UnorderedElementsAre(
+                           "layers.0.moe.fc1.x", "layers.0.moe.fc1.w", "layers.0.moe.fc1.dy",
+                           "layers.0.moe.fc2.x", "layers.0.moe.fc2.w", "layers.0.moe.fc2.dy"));
 }
 
 }  // namespace

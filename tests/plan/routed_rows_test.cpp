@@ -1,5 +1,6 @@
 #include "ops/routed_rows.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "config/load.h"
@@ -62,6 +63,30 @@ TEST(RoutedRows, GrowWithTheLoadUpToTheRoom) {
   const Program tight = program_of({"moe.capacity=1.25"});
   EXPECT_EQ(rows_of(tight, 1, "grouped_linear"), (Rows{64, 128, 5, 64}));
   EXPECT_EQ(rows_of(tight, 3, "grouped_linear"), (Rows{80, 128, 5, 80}));
+}
+
+// Copies by columns are as wide as so many rows, and an expert alone has as many as all.
+TEST(RoutedRows, AreThoseOfFp8CopiesToo) {
+  for (const int64_t experts : {8, 2}) {
+    const int64_t local = experts / 2;
+    const bool is_alone = local == 1;  // then of twice as many tokens, with one row each
+    const Program program =
+        program_of({"train.fp8=block", "train.fp8_experts=true", "model.width=128",
+                    "model.expert_ffn=128", fmt::format("model.experts={}", experts),
+                    fmt::format("model.experts_per_token={}", is_alone ? 1 : 2),
+                    fmt::format("train.microbatch={}", is_alone ? 4 : 2),
+                    fmt::format("train.global_batch={}", is_alone ? 8 : 4)});
+    const int64_t weights = local * 256;
+    EXPECT_EQ(rows_of(program, 1, "quantize_grouped"), (Rows{64, local + 1, 64, 1, 128, local}));
+    EXPECT_EQ(rows_of(program, 1, "scaled_grouped_linear"),
+              (Rows{64, 1, weights, weights / 128, local + 1, 64}));
+    EXPECT_EQ(rows_of(program, 1.5, "scaled_grouped_linear_dgrad")[0], 96);
+    EXPECT_EQ(rows_of(program, 3, "quantize_grouped"),
+              (Rows{128, local + 1, 128, 1, 128, local + 1}));
+    EXPECT_EQ(rows_of(program, 1, "scaled_grouped_linear_wgrad"),
+              (Rows{128, local, 128, local, local + 1, local * 128}));  // of fc2
+    EXPECT_EQ(rows_of(program, 3, "scaled_grouped_linear_wgrad")[1], local + 1);
+  }
 }
 
 TEST(RoutedRows, OfRanksWithAllExpertsAreAllRows) {

@@ -155,6 +155,22 @@ TEST(SimulatedRun, SaysWhatFp8ProductsArePricedAs) {
   EXPECT_THAT(described("off", "b200"), testing::Not(HasSubstr("fp8 ")));
 }
 
+TEST(SimulatedRun, SaysWhatProductsOfFp8ExpertsArePricedAs) {
+  RunConfig config = fp8_run("block");
+  config.model = {.preset = "olmoe-1b-7b"};
+  config.train.fp8_experts = true;
+  const auto described = [&](const char* cluster) {
+    const auto model = make_analytic_model(parse_cluster(cluster));
+    return describe_simulation(SimulatedRun(resolve_run(valid(config), 0), *model));
+  };
+  EXPECT_THAT(described("h100"),
+              HasSubstr("scaled_grouped_linear_dgrad as FP8 with scales of blocks: "));
+  EXPECT_THAT(described("b200"), HasSubstr("scaled_grouped_linear_wgrad as MXFP8 (four E8M0 bytes "
+                                           "for each f32 scale): "));
+  config.train.fp8_experts = false;
+  EXPECT_THAT(described("h100"), testing::Not(HasSubstr("scaled_grouped_linear")));
+}
+
 TEST(SimulatedRun, SaysTheSameOfFp8ProductsInJson) {
   const auto json = [](const char* recipe) {
     const auto model = make_analytic_model(parse_cluster("b200"));

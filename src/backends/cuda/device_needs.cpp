@@ -28,6 +28,7 @@
 #include "ops/optimizer.h"
 #include "ops/quantize.h"
 #include "ops/router.h"
+#include "ops/scaled_grouped_linear.h"
 #include "ops/scaled_linear.h"
 
 namespace braid {
@@ -193,6 +194,10 @@ size_t grouped_bytes(const OpSpec& /*spec*/) {
   return kGroupedScratchBytes;
 }
 
+size_t scaled_grouped_bytes(const OpSpec& spec) {
+  return WidenedGroupedProduct(spec).bytes + kGroupedScratchBytes;
+}
+
 /// Scratch of the kernels of an op other than attention.
 struct ScratchEntry {
   const OpDefinition* op;
@@ -229,6 +234,9 @@ constexpr std::array kScratch = {
     ScratchEntry{&kScaledLinearOp, scaled_product_bytes<ScaledLinearAttributes>},
     ScratchEntry{&kScaledLinearDgradOp, scaled_product_bytes<ScaledLinearDgradAttributes>},
     ScratchEntry{&kScaledLinearWgradOp, scaled_product_bytes<ScaledLinearWgradAttributes>},
+    ScratchEntry{&kScaledGroupedLinearOp, scaled_grouped_bytes},
+    ScratchEntry{&kScaledGroupedLinearDgradOp, scaled_grouped_bytes},
+    ScratchEntry{&kScaledGroupedLinearWgradOp, scaled_grouped_bytes},
 };
 
 }  // namespace

@@ -66,6 +66,7 @@ CpuKernel make_grouped_linear_dgrad(const OpSpec& spec, int num_workers);
 CpuKernel make_grouped_linear_wgrad(const OpSpec& spec, int num_workers);
 
 CpuKernel make_quantize(const OpSpec& spec, int num_workers);  // also for quantize_weight
+CpuKernel make_quantize_grouped(const OpSpec& spec, int num_workers);
 CpuKernel make_part_magnitudes(const OpSpec& spec, int num_workers);
 CpuKernel make_quantize_part(const OpSpec& spec, int num_workers);
 CpuKernel make_scales_of_magnitudes(const OpSpec& spec, int num_workers);
@@ -73,6 +74,9 @@ CpuKernel make_transpose(const OpSpec& spec, int num_workers);
 CpuKernel make_scaled_linear(const OpSpec& spec, int num_workers);
 CpuKernel make_scaled_linear_dgrad(const OpSpec& spec, int num_workers);
 CpuKernel make_scaled_linear_wgrad(const OpSpec& spec, int num_workers);
+CpuKernel make_scaled_grouped_linear(const OpSpec& spec, int num_workers);
+CpuKernel make_scaled_grouped_linear_dgrad(const OpSpec& spec, int num_workers);
+CpuKernel make_scaled_grouped_linear_wgrad(const OpSpec& spec, int num_workers);
 
 CpuKernel make_linear_swiglu(const OpSpec& spec, int num_workers);
 CpuKernel make_linear_dgrad_swiglu_backward(const OpSpec& spec, int num_workers);

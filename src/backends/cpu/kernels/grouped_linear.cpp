@@ -2,6 +2,7 @@
 
 #include <functional>
 
+#include "backends/cpu/kernels/expert_ranges.h"
 #include "backends/cpu/kernels/factories.h"
 #include "backends/cpu/kernels/gemm.h"
 #include "backends/cpu/kernels/support.h"
@@ -9,32 +10,6 @@
 
 namespace braid {
 namespace {
-
-/// Rows [begin, begin + count) of an expert.
-struct Rows {
-  int64_t begin;
-  int64_t count;
-};
-
-/// Which rows each expert has, as its offsets say.
-class ExpertRanges {
- public:
-  ExpertRanges(const int32_t* offsets, int64_t num_experts, int64_t num_rows) : offsets_(offsets) {
-    for (int64_t e = 0; e < num_experts; ++e) {
-      if (offsets[e] < 0 || offsets[e] > offsets[e + 1] || offsets[e + 1] > num_rows) [[unlikely]] {
-        throw_device_error("expert {} has the rows [{}, {}) of {}", e, offsets[e], offsets[e + 1],
-                           num_rows);
-      }
-    }
-  }
-
-  Rows operator[](int64_t expert) const {
-    return {.begin = offsets_[expert], .count = offsets_[expert + 1] - offsets_[expert]};
-  }
-
- private:
-  const int32_t* offsets_;
-};
 
 template <class T>
 CpuKernel linear_kernel(const OpSpec& spec, int num_workers) {
@@ -46,7 +21,7 @@ CpuKernel linear_kernel(const OpSpec& spec, int num_workers) {
               [=](const KernelArgs& args) {
                 const ExpertRanges ranges(args.data<const int32_t>(2), num_experts, rows);
                 const auto product_of = [&](int64_t expert) {
-                  const Rows mine = ranges[expert];
+                  const ExpertRange mine = ranges[expert];
                   return GemmArgs<T>{.transpose_b = true,
                                      .m = mine.count,
                                      .n = out,
@@ -73,7 +48,7 @@ CpuKernel dgrad_kernel(const OpSpec& spec, int num_workers) {
               [=](const KernelArgs& args) {
                 const ExpertRanges ranges(args.data<const int32_t>(2), num_experts, rows);
                 const auto product_of = [&](int64_t expert) {
-                  const Rows mine = ranges[expert];
+                  const ExpertRange mine = ranges[expert];
                   return GemmArgs<T>{.m = mine.count,
                                      .n = in,
                                      .k = out,
@@ -101,7 +76,7 @@ CpuKernel wgrad_kernel(const OpSpec& spec, int num_workers) {
               [=](const KernelArgs& args) {
                 const ExpertRanges ranges(args.data<const int32_t>(2), num_experts, rows);
                 const auto product_of = [&](int64_t expert) {
-                  const Rows mine = ranges[expert];
+                  const ExpertRange mine = ranges[expert];
                   return GemmArgs<T, W>{.transpose_a = true,
                                         .m = out,
                                         .n = in,

@@ -28,19 +28,20 @@ const auto& table_of(bool is_e5m2, const Make& make) {
 
 /// to[i] = convert(element, scale).
 template <class T, class Convert>
-void convert_rows(WorkerPool& workers, const ScaledFactor& factor, const FactorRows& rows, T* to,
+void convert_part(WorkerPool& workers, const ScaledFactor& factor, const FactorPart& part, T* to,
                   const Convert& convert) {
-  const auto* const data = reinterpret_cast<const uint8_t*>(rows.data);
-  const int64_t depth = factor.depth;
-  const int64_t run = factor.scales.block == 0 ? depth : factor.scales.block;
-  run_pieces(workers, rows.end - rows.begin, row_grain(depth),
+  const auto* const data = reinterpret_cast<const uint8_t*>(part.data);
+  const ElemRange depth = part.depth;
+  const int64_t run = factor.scales.block == 0 ? depth.size() : factor.scales.block;
+  run_pieces(workers, part.rows.size(), row_grain(depth.size()),
              [&](int, int64_t first, int64_t last) {
                for (int64_t r = first; r < last; ++r) {
-                 const uint8_t* const row = data + (rows.begin + r) * depth;
-                 for (int64_t d = 0; d < depth; d += run) {
-                   const float scale = factor.scale_at(rows.scales, rows.begin + r, d);
-                   for (int64_t i = d; i < std::min(depth, d + run); ++i) {
-                     to[r * depth + i] = convert(row[i], scale);
+                 const uint8_t* const row = data + (part.rows.begin + r) * factor.depth;
+                 T* const to_row = to + r * depth.size() - depth.begin;
+                 for (int64_t d = depth.begin; d < depth.end; d += run) {
+                   const float scale = factor.scale_at(part.scales, part.rows.begin + r, d);
+                   for (int64_t i = d; i < std::min(depth.end, d + run); ++i) {
+                     to_row[i] = convert(row[i], scale);
                    }
                  }
                }
@@ -67,26 +68,26 @@ float ScaledFactor::scale_at(const std::byte* data, int64_t row, int64_t at) con
              : reinterpret_cast<const float*>(data)[index];
 }
 
-void widen(WorkerPool& workers, const ScaledFactor& factor, const FactorRows& rows, float* to) {
+void widen(WorkerPool& workers, const ScaledFactor& factor, const FactorPart& part, float* to) {
   const auto& values =
       table_of(factor.is_e5m2, [](auto element) { return static_cast<float>(element); });
-  convert_rows(workers, factor, rows, to,
+  convert_part(workers, factor, part, to,
                [&](uint8_t element, float scale) { return values[element] * scale; });
 }
 
-void split(WorkerPool& workers, const ScaledFactor& factor, const FactorRows& rows,
+void split(WorkerPool& workers, const ScaledFactor& factor, const FactorPart& part,
            SplitNumber* to) {
   if (factor.scales.block == 32) {
     const auto& values =
         table_of(factor.is_e5m2, [](auto element) { return static_cast<float>(element); });
-    convert_rows(workers, factor, rows, to, [&](uint8_t element, float scale) {
+    convert_part(workers, factor, part, to, [&](uint8_t element, float scale) {
       return split_number(BFloat16(values[element] * scale));
     });
     return;
   }
   const auto& numbers =
       table_of(factor.is_e5m2, [](auto element) { return split_number(element); });
-  convert_rows(workers, factor, rows, to,
+  convert_part(workers, factor, part, to,
                [&](uint8_t element, float /*scale*/) { return numbers[element]; });
 }
 

@@ -25,20 +25,28 @@ struct ScaledFactor {
   float scale_at(const std::byte* data, int64_t row, int64_t at) const;
 };
 
-/// Rows [begin, end) of a factor, as numbers of four bytes each: to [end - begin, depth].
-struct FactorRows {
-  const std::byte* data = nullptr;  ///< all of the factor
-  const std::byte* scales = nullptr;
+struct ElemRange {
   int64_t begin = 0;
   int64_t end = 0;
+
+  int64_t size() const { return end - begin; }
+};
+
+/// Rows of a factor, or the part of them with that depth, as numbers of four bytes each: to
+/// [rows, depth].
+struct FactorPart {
+  const std::byte* data = nullptr;  ///< all of the factor
+  const std::byte* scales = nullptr;
+  ElemRange rows;
+  ElemRange depth;  ///< begins at a block of scales
 };
 
 /// Each element times its scale: exact in fp32.
-void widen(WorkerPool& workers, const ScaledFactor& factor, const FactorRows& rows, float* to);
+void widen(WorkerPool& workers, const ScaledFactor& factor, const FactorPart& part, float* to);
 
 /// Elements as tensor cores of Hopper read them: with one scale for 32, which they cannot apply, as
 /// bf16 times its scale; others without their scales.
-void split(WorkerPool& workers, const ScaledFactor& factor, const FactorRows& rows,
+void split(WorkerPool& workers, const ScaledFactor& factor, const FactorPart& part,
            SplitNumber* to);
 
 }  // namespace braid

@@ -91,6 +91,7 @@ CudaKernel make_cuda_balance_update(const OpSpec& spec, CudaContext& context);
 /// Of quantize and quantize_weight.
 CudaKernel make_cuda_quantize(const OpSpec& spec, CudaContext& context);
 
+CudaKernel make_cuda_quantize_grouped(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_part_magnitudes(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_quantize_part(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_scales_of_magnitudes(const OpSpec& spec, CudaContext& context);
@@ -105,6 +106,9 @@ CudaKernel make_cuda_put_columns(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_scaled_linear(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_scaled_linear_dgrad(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_scaled_linear_wgrad(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_scaled_grouped_linear(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_scaled_grouped_linear_dgrad(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_scaled_grouped_linear_wgrad(const OpSpec& spec, CudaContext& context);
 
 CudaKernel make_cuda_router_linear(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_router_linear_dgrad(const OpSpec& spec, CudaContext& context);

@@ -1,13 +1,49 @@
 #include "backends/cuda/kernels/scaled_product.h"
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "backends/cuda/kernels/scratch_sizes.h"
 #include "base/dtype.h"
+#include "ops/attributes.h"
+#include "ops/grouped_linear.h"
+#include "ops/scaled_grouped_linear.h"
 
 namespace braid {
 namespace {
 
 size_t widened_bytes(const OperandSpec& factor) {
   return product_in_scratch_bytes(factor.shape[0], factor.shape[1], dtype_bytes(DType::kBF16));
+}
+
+/// The rows of a transposed copy.
+Shape transposed(const Shape& shape) {
+  return {shape[1], shape[0]};
+}
+
+OpSpec widened_product(const OpSpec& spec) {
+  const Shape& first = spec.operands[0].shape;
+  const Shape& second = spec.operands[2].shape;
+  const auto in_bf16 = [](const Shape& shape) {
+    return OperandSpec{.dtype = DType::kBF16, .access = Access::kRead, .shape = shape};
+  };
+  const auto product = [&](const OpDefinition& op, std::vector<Attribute> attributes,
+                           const Shape& a, const Shape& b) {
+    return OpSpec{std::string(op.name),
+                  std::move(attributes),
+                  {in_bf16(a), in_bf16(b), spec.operands[4], spec.operands[5]}};
+  };
+  if (spec.op == kScaledGroupedLinearOp.name) {
+    return product(kGroupedLinearOp, {}, first, second);
+  }
+  if (spec.op == kScaledGroupedLinearDgradOp.name) {
+    return product(kGroupedLinearDgradOp, {}, first, transposed(second));
+  }
+  const auto attributes = attributes_of<ScaledGroupedWgradAttributes>(spec);
+  return product(kGroupedLinearWgradOp,
+                 to_attributes(GroupedWgradAttributes{.accumulate = attributes.accumulate}),
+                 {attributes.rows, first[0]}, {attributes.rows, second[0]});
 }
 
 }  // namespace
@@ -27,5 +63,10 @@ WidenedFactors::WidenedFactors(const OpSpec& spec, int64_t block) {
     bytes = second_at + widened_bytes(spec.operands[2]);
   }
 }
+
+WidenedGroupedProduct::WidenedGroupedProduct(const OpSpec& spec)
+    : product(widened_product(spec)),
+      second_at(widened_bytes(product.operands[0])),
+      bytes(second_at + widened_bytes(product.operands[1])) {}
 
 }  // namespace braid

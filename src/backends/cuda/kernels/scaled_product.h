@@ -6,8 +6,8 @@
 #include "backends/cuda/architecture.h"
 #include "ir/op_spec.h"
 
-/// How products of FP8 factors (ops/scaled_linear.h) are computed. Independent of CUDA, so that
-/// memory can be counted without a device.
+/// How products of FP8 factors (ops/scaled_linear.h, ops/scaled_grouped_linear.h) are computed.
+/// Independent of CUDA, so that memory can be counted without a device.
 namespace braid {
 
 /// Whether cuBLASLt multiplies the FP8 elements on GPUs of a capability (architecture.h): not
@@ -22,6 +22,15 @@ struct WidenedFactors {
   size_t bytes = 0;      ///< the product's scratch follows; 0: there are none
 
   WidenedFactors(const OpSpec& spec, int64_t block);
+};
+
+/// Products of experts: both factors are always converted to bf16 in scratch, and then multiplied.
+struct WidenedGroupedProduct {
+  OpSpec product;        ///< of the converted factors, of ops/grouped_linear.h
+  size_t second_at = 0;  ///< of its operands 0 and 1
+  size_t bytes = 0;      ///< the product's scratch follows
+
+  explicit WidenedGroupedProduct(const OpSpec& spec);
 };
 
 }  // namespace braid
