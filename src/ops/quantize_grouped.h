@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "base/host_device.h"
 #include "ops/op.h"
 #include "ops/quantize.h"
 #include "ops/tally.h"
@@ -23,7 +24,7 @@ struct GroupedColumns {
     return (rows / kBlock + experts) * kBlock;
   }
   /// The first column of an expert whose rows begin at `offset`.
-  static constexpr int64_t begin(int64_t offset, int64_t expert) {
+  BRAID_HOST_DEVICE static constexpr int64_t begin(int64_t offset, int64_t expert) {
     return (offset / kBlock + expert) * kBlock;
   }
 };

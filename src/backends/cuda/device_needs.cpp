@@ -195,7 +195,8 @@ size_t grouped_bytes(const OpSpec& /*spec*/) {
 }
 
 size_t scaled_grouped_bytes(const OpSpec& spec) {
-  return WidenedGroupedProduct(spec).bytes + kGroupedScratchBytes;
+  return multiplies_grouped_fp8(spec) ? 0
+                                      : WidenedGroupedProduct(spec).bytes + kGroupedScratchBytes;
 }
 
 /// Scratch of the kernels of an op other than attention.

@@ -16,7 +16,9 @@ struct ColumnBlockRows {
 __device__ inline ColumnBlockRows rows_of_block(const int32_t* offsets, int num_experts,
                                                 int64_t block) {
   constexpr int64_t kBlock = GroupedColumns::kBlock;
-  const auto begin_of = [&](int expert) { return offsets[expert] / kBlock + expert; };
+  const auto begin_of = [&](int expert) {
+    return GroupedColumns::begin(offsets[expert], expert) / kBlock;
+  };
   int expert = 0;  // the last one whose blocks begin at `block` or before
   for (int end = num_experts; end - expert > 1;) {
     const int middle = (expert + end) / 2;

@@ -1,14 +1,18 @@
-// Both factors are converted to bf16 in scratch, which is exact, and multiplied by the product of
-// experts with bf16 factors. Correct, and slower than that product alone.
+// On Hopper by scaled_grouped_sm90.h. Otherwise both factors are converted to bf16 in scratch,
+// which is exact, and multiplied by the product of experts with bf16 factors: correct, and slower
+// than that product alone.
 #include "ops/scaled_grouped_linear.h"
 
 #include <array>
 
+#include "backends/cuda/cuda_context.h"
 #include "backends/cuda/kernels/dequantize.h"
 #include "backends/cuda/kernels/factories.h"
+#include "backends/cuda/kernels/scaled_grouped_sm90.h"
 #include "backends/cuda/kernels/scaled_product.h"
 #include "backends/cuda/kernels/widen_columns.h"
 #include "base/errors.h"
+#include "ops/attributes.h"
 #include "ops/quantize_grouped.h"
 
 namespace braid {
@@ -70,6 +74,49 @@ CudaKernel make_widened(const OpSpec& spec, CudaContext& context,
           .scratch_bytes = widened.bytes + product.scratch_bytes};
 }
 
+int64_t count_experts(const OpSpec& spec) {
+  return spec.operands[kOffsets].shape[0] - 1;
+}
+
+CudaKernel make_rows_sm90(const OpSpec& spec, CudaContext& context, bool is_dgrad) {
+  const Shape& a = spec.operands[0].shape;
+  const ScaledGroupedRows shapes{.experts_divide_depth = is_dgrad,
+                                 .num_experts = count_experts(spec),
+                                 .rows = a[0],
+                                 .columns = spec.operands[kResult].shape[1],
+                                 .depth = a[1]};
+  return {.launch = [shapes, sms = context.product_sms()](const CudaKernelArgs& args) {
+    ScaledGroupedRows product = shapes;
+    product.a = args.operands[0];
+    product.a_scales = args.data<const float>(1);
+    product.b = args.operands[2];
+    product.b_scales = args.data<const float>(3);
+    product.offsets = args.data<const int32_t>(kOffsets);
+    product.c = args.data<__nv_bfloat16>(kResult);
+    launch_scaled_grouped(product, sms, args.stream);
+  }};
+}
+
+CudaKernel make_columns_sm90(const OpSpec& spec, CudaContext& context) {
+  const Shape& x = spec.operands[0].shape;
+  const ScaledGroupedColumns shapes{
+      .num_experts = count_experts(spec),
+      .rows = spec.operands[2].shape[0],
+      .columns = x[0],
+      .width = x[1],
+      .accumulate = attributes_of<ScaledGroupedWgradAttributes>(spec).accumulate};
+  return {.launch = [shapes, sms = context.product_sms()](const CudaKernelArgs& args) {
+    ScaledGroupedColumns product = shapes;
+    product.a = args.operands[2];
+    product.a_scales = args.data<const float>(3);
+    product.b = args.operands[0];
+    product.b_scales = args.data<const float>(1);
+    product.offsets = args.data<const int32_t>(kOffsets);
+    product.c = args.data<float>(kResult);
+    launch_scaled_grouped(product, sms, args.stream);
+  }};
+}
+
 void check_bf16_result(const OpSpec& spec) {
   const DType dtype = spec.operands.back().dtype;
   check(dtype == DType::kBF16, "op {}: no CUDA kernel for {}", spec.op, dtype_name(dtype));
@@ -79,22 +126,28 @@ void check_bf16_result(const OpSpec& spec) {
 
 CudaKernel make_cuda_scaled_grouped_linear(const OpSpec& spec, CudaContext& context) {
   check_bf16_result(spec);
-  return make_widened(spec, context, {Factor{.at = 0}, Factor{.at = 2, .is_weight = true}},
-                      make_cuda_grouped_linear);
+  return multiplies_grouped_fp8(spec)
+             ? make_rows_sm90(spec, context, /*is_dgrad=*/false)
+             : make_widened(spec, context, {Factor{.at = 0}, Factor{.at = 2, .is_weight = true}},
+                            make_cuda_grouped_linear);
 }
 
 CudaKernel make_cuda_scaled_grouped_linear_dgrad(const OpSpec& spec, CudaContext& context) {
   check_bf16_result(spec);
-  return make_widened(spec, context,
-                      {Factor{.at = 0}, Factor{.at = 2, .is_weight = true, .is_transposed = true}},
-                      make_cuda_grouped_linear_dgrad);
+  return multiplies_grouped_fp8(spec)
+             ? make_rows_sm90(spec, context, /*is_dgrad=*/true)
+             : make_widened(
+                   spec, context,
+                   {Factor{.at = 0}, Factor{.at = 2, .is_weight = true, .is_transposed = true}},
+                   make_cuda_grouped_linear_dgrad);
 }
 
 CudaKernel make_cuda_scaled_grouped_linear_wgrad(const OpSpec& spec, CudaContext& context) {
-  return make_widened(
-      spec, context,
-      {Factor{.at = 0, .is_transposed = true}, Factor{.at = 2, .is_transposed = true}},
-      make_cuda_grouped_linear_wgrad);
+  return multiplies_grouped_fp8(spec) ? make_columns_sm90(spec, context)
+                                      : make_widened(spec, context,
+                                                     {Factor{.at = 0, .is_transposed = true},
+                                                      Factor{.at = 2, .is_transposed = true}},
+                                                     make_cuda_grouped_linear_wgrad);
 }
 
 }  // namespace braid

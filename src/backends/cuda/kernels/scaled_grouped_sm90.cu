@@ -26,7 +26,6 @@ constexpr int kHalf = 64;   // rows of a warpgroup
 constexpr int kCluster = 2;
 constexpr int kWarpgroup = 128;
 constexpr int kThreads = 3 * kWarpgroup;
-constexpr int kLoader = 2 * kWarpgroup;  // the thread that fills the stages
 constexpr int kFactorBytes = kTile * kTile;
 constexpr int kScaleBytes = 640;  // room for the scales of a factor: 128, and up to three before
 constexpr int kBand = 16;         // tiles of rows between whose columns the walk alternates
@@ -202,9 +201,10 @@ __device__ void load_factors(const Maps& maps, const Problem& p, const Shared<kG
 
 // ---- f32 results: one thread of each half brings those so far, and stores the new ones
 
-__device__ void move_results(const Maps& maps, const Problem& p, const Shared<true>& shared,
+template <bool kGrowsDepth>
+__device__ void move_results(const Maps& maps, const Problem& p, const Shared<kGrowsDepth>& shared,
                              int block, int half) {
-  Walk<true> walk(p);
+  Walk<kGrowsDepth> walk(p);
   Tile tile;
   uint32_t parity = 0;
   const uint32_t results = ptx::shared_address(shared.results(half));
@@ -212,7 +212,7 @@ __device__ void move_results(const Maps& maps, const Problem& p, const Shared<tr
     const int column = tile.column + block * kTile;
     const int row = tile.expert * p.rows + tile.row + half * kHalf;
     if (p.accumulate) {
-      ptx::arrive_and_expect(shared.ready(half), Shared<true>::kHalfBytes);
+      ptx::arrive_and_expect(shared.ready(half), Shared<kGrowsDepth>::kHalfBytes);
       for (int box = 0; box < kBoxes; ++box) {
         ptx::load_tile(results + box * kBoxBytes, &maps.c, shared.ready(half),
                        column + box * kBoxColumns, row);
@@ -455,6 +455,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
   constexpr uintptr_t kAlignment = Shared<kGrowsDepth>::kAlignment;
   const Shared<kGrowsDepth> shared{reinterpret_cast<char*>(
       (reinterpret_cast<uintptr_t>(raw) + kAlignment - 1) & ~(kAlignment - 1))};
+  constexpr int kLoader = 2 * kWarpgroup;  // the thread that fills the stages
   const int thread = static_cast<int>(threadIdx.x);
   const int block = static_cast<int>(ptx::block_of_cluster());
   if (thread == 0) {
@@ -466,9 +467,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     if (thread == kLoader) {
       load_factors(maps, p, shared, block);
     } else if (kGrowsDepth && (thread == kLoader + 32 || thread == kLoader + 64)) {
-      if constexpr (kGrowsDepth) {
-        move_results(maps, p, shared, block, (thread - kLoader) / 32 - 1);
-      }
+      move_results(maps, p, shared, block, (thread - kLoader) / 32 - 1);
     }
   } else {
     ptx::take_registers<232>();

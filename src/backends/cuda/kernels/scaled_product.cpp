@@ -64,6 +64,15 @@ WidenedFactors::WidenedFactors(const OpSpec& spec, int64_t block) {
   }
 }
 
+bool multiplies_grouped_fp8(const OpSpec& spec, int capability) {
+  const bool is_e4m3 =
+      spec.operands[0].dtype == DType::kF8E4M3 && spec.operands[2].dtype == DType::kF8E4M3;
+  // Scales of rows lie [blocks, rows]; hardware copies rows of whole 16 bytes.
+  const bool has_whole_rows =
+      spec.op == kScaledGroupedLinearWgradOp.name || spec.operands[0].shape[0] % 4 == 0;
+  return runs_hopper_kernels(capability) && is_e4m3 && has_whole_rows;
+}
+
 WidenedGroupedProduct::WidenedGroupedProduct(const OpSpec& spec)
     : product(widened_product(spec)),
       second_at(widened_bytes(product.operands[0])),

@@ -24,7 +24,12 @@ struct WidenedFactors {
   WidenedFactors(const OpSpec& spec, int64_t block);
 };
 
-/// Products of experts: both factors are always converted to bf16 in scratch, and then multiplied.
+/// Whether products of experts multiply FP8 elements on GPUs of a capability
+/// (scaled_grouped_sm90.h): on Hopper, f8e4m3, and where tokens divide the rows, a multiple of 4 of
+/// them.
+bool multiplies_grouped_fp8(const OpSpec& spec, int capability = gpu_capability());
+
+/// Otherwise both factors are converted to bf16 in scratch, and then multiplied.
 struct WidenedGroupedProduct {
   OpSpec product;        ///< of the converted factors, of ops/grouped_linear.h
   size_t second_at = 0;  ///< of its operands 0 and 1
