@@ -28,7 +28,6 @@ constexpr int kWarpgroup = 128;
 constexpr int kThreads = 3 * kWarpgroup;
 constexpr int kFactorBytes = kTile * kTile;
 constexpr int kScaleBytes = 640;  // room for the scales of a factor: 128, and up to three before
-constexpr int kBand = 16;         // tiles of rows between whose columns the walk alternates
 
 // Results on their way to memory. f32: boxes of 32 columns, swizzled. bf16: rows with a gap, so
 // that neither side has bank conflicts.
@@ -137,6 +136,8 @@ class Walk {
   }
 
  private:
+  static constexpr int kBand = 16;  // tiles
+
   /// Bands of rows, so that what clusters read at a time fits into L2.
   __device__ void place(Tile& tile, int local, int height) const {
     const int band = local / (kBand * columns_);
