@@ -9,8 +9,8 @@ namespace {
 
 using ScaledGroupedLinearCudaTest = CudaKernelTest;
 
-/// Tensor cores drop bits of small terms.
-constexpr double kTolerance = 1e-4;
+/// Tensor cores drop bits below 2^-13 of the largest of 32 products (docs/numerics.md).
+constexpr double kTolerance = 2e-3;
 
 std::vector<Groups> all_groups() {
   std::vector<Groups> list = awkward_copies();

@@ -18,17 +18,16 @@ __device__ inline float load_shared(uint32_t address) {
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
   return value;
 }
-__device__ inline float4 load_shared_four(uint32_t address) {
-  float4 value;
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+__device__ inline float2 load_shared_pair(uint32_t address) {
+  float2 value;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+               : "=f"(value.x), "=f"(value.y)
                : "r"(address)
                : "memory");
   return value;
 }
-__device__ inline void store_shared_four(uint32_t address, float4 value) {
-  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(value.x),
-               "f"(value.y), "f"(value.z), "f"(value.w)
+__device__ inline void store_shared_pair(uint32_t address, float2 value) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(value.x), "f"(value.y)
                : "memory");
 }
 
@@ -101,15 +100,6 @@ __device__ inline void load_tile_of_two(uint32_t to, const CUtensorMap* map, uin
       ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
       "l"(map), "r"(barrier), "r"(static_cast<int>(x)), "r"(static_cast<int>(y)),
       "h"(static_cast<uint16_t>(3))
-      : "memory");
-}
-/// The same of a matrix of five dimensions, whose last one counts boxes.
-__device__ inline void load_box(uint32_t to, const CUtensorMap* map, uint32_t barrier, int64_t x,
-                                int64_t box) {
-  asm volatile(
-      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-      "[%0], [%1, {%3, %5, %5, %5, %4}], [%2];" ::"r"(to),
-      "l"(map), "r"(barrier), "r"(static_cast<int>(x)), "r"(static_cast<int>(box)), "r"(0)
       : "memory");
 }
 /// From shared memory; what lies outside of the matrix is not written.

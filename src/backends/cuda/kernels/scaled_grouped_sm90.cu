@@ -12,7 +12,6 @@
 #include <type_traits>
 
 #include "backends/cuda/cuda_error.h"
-#include "backends/cuda/kernels/device_vector.cuh"
 #include "backends/cuda/kernels/launch.h"
 #include "backends/cuda/kernels/ptx_sm90.cuh"
 #include "backends/cuda/kernels/tensor_map.h"
@@ -188,8 +187,8 @@ __device__ void load_factors(const Maps& maps, const Problem& p, const Shared<kG
       ptx::arrive_and_expect(full, 2 * kFactorBytes + kScales * static_cast<int>(sizeof(float)));
       ptx::load_tile_of_two(shared.factor(stage, 0) + block * kFactorBytes / 2, &maps.a, full,
                             depth, tile.row + block * kHalf);
-      ptx::load_box(shared.factor(stage, 1), &maps.b, full, tile.expert * p.b_depth + depth,
-                    b_row / kTile);
+      ptx::load_tile(shared.factor(stage, 1), &maps.b, full, tile.expert * p.b_depth + depth,
+                     b_row);
       ptx::load_tile(shared.scales(stage, 0), &maps.a_scales, full, tile.row / 4 * 4,
                      depth / kTile);
       if constexpr (kGrowsDepth) {
@@ -236,37 +235,6 @@ struct RowScales {
   float first;   // of the thread's row
   float second;  // of the row eight rows below
 };
-
-// A thread has the columns 32 (lane % 4) to + 31 of two rows: [8 j + 2 i + 4 (e / 2) + e % 2] is
-// column 4 j + e of its row i (tensor_map.h).
-
-/// sum += part times the scales of its rows.
-__device__ void add_scaled(float (&sum)[64], const float (&part)[64], RowScales scales) {
-#pragma unroll
-  for (int j = 0; j < 64; j += 4) {
-    sum[j] = fmaf(part[j], scales.first, sum[j]);
-    sum[j + 1] = fmaf(part[j + 1], scales.first, sum[j + 1]);
-    sum[j + 2] = fmaf(part[j + 2], scales.second, sum[j + 2]);
-    sum[j + 3] = fmaf(part[j + 3], scales.second, sum[j + 3]);
-  }
-}
-
-/// sum += part times the scales of its rows and columns. Powers of two: their product is exact.
-__device__ void add_scaled(float (&sum)[64], const float (&part)[64], RowScales scales,
-                           uint32_t column_scales) {
-#pragma unroll
-  for (int j = 0; j < 64; j += 8) {
-    const float4 column = ptx::load_shared_four(column_scales + 2 * j);
-    sum[j] = fmaf(part[j], scales.first * column.x, sum[j]);
-    sum[j + 1] = fmaf(part[j + 1], scales.first * column.y, sum[j + 1]);
-    sum[j + 2] = fmaf(part[j + 2], scales.second * column.x, sum[j + 2]);
-    sum[j + 3] = fmaf(part[j + 3], scales.second * column.y, sum[j + 3]);
-    sum[j + 4] = fmaf(part[j + 4], scales.first * column.z, sum[j + 4]);
-    sum[j + 5] = fmaf(part[j + 5], scales.first * column.w, sum[j + 5]);
-    sum[j + 6] = fmaf(part[j + 6], scales.second * column.z, sum[j + 6]);
-    sum[j + 7] = fmaf(part[j + 7], scales.second * column.w, sum[j + 7]);
-  }
-}
 
 template <bool kGrowsDepth>
 class Multiplier {
@@ -351,11 +319,35 @@ class Multiplier {
                          float (&sum)[64]) {
     ptx::keep_order(part);
     if constexpr (kGrowsDepth) {
-      add_scaled(sum, part, scales, shared_.scales(place.stage, 1) + 128 * (lane_ % 4));
+      add_scaled(sum, part, scales, shared_.scales(place.stage, 1) + 8 * (lane_ % 4));
       release(place);
     } else {
       release(place);
       add_scaled(sum, part, scales);
+    }
+  }
+
+  /// sum += part times the scales of its rows.
+  __device__ static void add_scaled(float (&sum)[64], const float (&part)[64], RowScales scales) {
+#pragma unroll
+    for (int j = 0; j < 64; j += 4) {
+      sum[j] = fmaf(part[j], scales.first, sum[j]);
+      sum[j + 1] = fmaf(part[j + 1], scales.first, sum[j + 1]);
+      sum[j + 2] = fmaf(part[j + 2], scales.second, sum[j + 2]);
+      sum[j + 3] = fmaf(part[j + 3], scales.second, sum[j + 3]);
+    }
+  }
+
+  /// sum += part times the scales of its rows and columns. Powers of two: their product is exact.
+  __device__ static void add_scaled(float (&sum)[64], const float (&part)[64], RowScales scales,
+                                    uint32_t column_scales) {
+#pragma unroll
+    for (int j = 0; j < 16; ++j) {
+      const float2 column = ptx::load_shared_pair(column_scales + 32 * j);
+      sum[4 * j] = fmaf(part[4 * j], scales.first * column.x, sum[4 * j]);
+      sum[4 * j + 1] = fmaf(part[4 * j + 1], scales.first * column.y, sum[4 * j + 1]);
+      sum[4 * j + 2] = fmaf(part[4 * j + 2], scales.second * column.x, sum[4 * j + 2]);
+      sum[4 * j + 3] = fmaf(part[4 * j + 3], scales.second * column.y, sum[4 * j + 3]);
     }
   }
 
@@ -372,22 +364,20 @@ class Multiplier {
     ptx::wait_for_phase(shared_.ready(half_), results_parity_);
     results_parity_ ^= 1;
     const uint32_t row = ptx::shared_address(shared_.results(half_)) +
-                         static_cast<uint32_t>(lane_ % 4 * kBoxBytes + row_ * kRowBytes);
+                         static_cast<uint32_t>(row_ * kRowBytes + lane_ % 2 * 8);
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
+    for (int j = 0; j < 16; ++j) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const uint32_t at = row + 8 * i * kRowBytes + (j ^ (row_ % 8)) * 16;
-        const float* const mine = sum + 8 * j + 2 * i;
-        float4 value{mine[0], mine[1], mine[4], mine[5]};
+        const int chunk = (j % 4 * 2 + lane_ % 4 / 2) ^ (row_ % 8);
+        const uint32_t at = row + j / 4 * kBoxBytes + 8 * i * kRowBytes + chunk * 16;
+        float2 value{sum[4 * j + 2 * i], sum[4 * j + 2 * i + 1]};
         if (p_.accumulate) {
-          const float4 before = ptx::load_shared_four(at);
+          const float2 before = ptx::load_shared_pair(at);
           value.x += before.x;
           value.y += before.y;
-          value.z += before.z;
-          value.w += before.w;
         }
-        ptx::store_shared_four(at, value);
+        ptx::store_shared_pair(at, value);
       }
     }
     ptx::fence_for_copies();
@@ -398,17 +388,12 @@ class Multiplier {
   __device__ void store(const Tile& tile, const float (&sum)[64]) {
     char* const results = shared_.results(half_);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
+    for (int j = 0; j < 16; ++j) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        DeviceVector<__nv_bfloat162, 4> vector;
-#pragma unroll
-        for (int pair = 0; pair < 4; ++pair) {
-          const float* const mine = sum + 16 * j + 4 * pair + 2 * i;
-          vector.elems[pair] = __floats2bfloat162_rn(mine[0], mine[1]);
-        }
-        memcpy(results + (row_ + 8 * i) * kRowPitch + 64 * (lane_ % 4) + 16 * j, vector.elems,
-               sizeof(vector));
+        *reinterpret_cast<__nv_bfloat162*>(results + (row_ + 8 * i) * kRowPitch + 16 * j +
+                                           4 * (lane_ % 4)) =
+            __floats2bfloat162_rn(sum[4 * j + 2 * i], sum[4 * j + 2 * i + 1]);
       }
     }
     __syncwarp();
@@ -512,7 +497,7 @@ void launch_scaled_grouped(const ScaledGroupedRows& product, int multiprocessors
   const int64_t b_rows = product.columns * (divides_depth ? 1 : product.num_experts);
   const int64_t b_depth = product.depth * (divides_depth ? product.num_experts : 1);
   const Maps maps{.a = make_tensor_map(factor_map(product.a, product.rows, product.depth, kHalf)),
-                  .b = make_interleaved_tensor_map(factor_map(product.b, b_rows, b_depth, kTile)),
+                  .b = make_tensor_map(factor_map(product.b, b_rows, b_depth, kTile)),
                   .a_scales = make_tensor_map(
                       scale_map(product.a_scales, product.depth / kTile, product.rows, kTile + 4))};
   launch<false>(maps,
@@ -533,8 +518,7 @@ void launch_scaled_grouped(const ScaledGroupedColumns& product, int multiprocess
   const int64_t blocks = product.width / kTile;
   const Maps maps{
       .a = make_tensor_map(factor_map(product.a, product.rows, product.width, kHalf)),
-      .b =
-          make_interleaved_tensor_map(factor_map(product.b, product.columns, product.width, kTile)),
+      .b = make_tensor_map(factor_map(product.b, product.columns, product.width, kTile)),
       .a_scales = make_tensor_map(scale_map(product.a_scales, blocks, product.rows, kTile)),
       .b_scales = make_tensor_map(scale_map(product.b_scales, blocks, product.columns, kTile)),
       .c = make_tensor_map({.data = product.c,

@@ -24,10 +24,4 @@ struct TiledMatrix {
 /// What a kernel needs to copy boxes of the matrix. Throws DeviceError, naming the driver's error.
 CUtensorMap make_tensor_map(const TiledMatrix& matrix);
 
-/// The same for boxes of 128 rows, the second factor of a wgmma of 128 columns, in an order that
-/// gives each thread 32 adjacent columns of the result instead of 16 pairs of them: row 8 j + 2 q +
-/// e of the box in shared memory (q < 4, e < 2) is row 32 q + 2 j + e of the matrix. Dimensions:
-/// the column, e, q, j, and the number of the box. `rows` is a multiple of 128.
-CUtensorMap make_interleaved_tensor_map(const TiledMatrix& matrix);
-
 }  // namespace braid
