@@ -155,6 +155,7 @@ const std::vector<Layout>& layouts() {
       {{"parallel.ranks=4", "parallel.pipeline=2", "parallel.schedule=zb-h1", "parallel.expert=2",
         "memory.recompute=full"},
        kSums},
+      {{"parallel.ranks=2", "parallel.expert=2", "model.mtp_depth=1"}, kSums},
       {{"parallel.ranks=2", "parallel.context=2", "parallel.expert=2"}, kRounded},
       {{"parallel.ranks=2", "parallel.expert_tensor=2", "model.expert_ffn=256"}, kRounded}};
   return list;
