@@ -251,6 +251,12 @@ std::vector<Layout> expert_layouts() {
     list.push_back(
         {std::string("model.experts=4 model.experts_per_token=2 model.expert_ffn=8 ") + layout});
   }
+  for (const char* const layout :
+       {"ranks=4 expert=2 shard=gradients", "ranks=4 pipeline=2 expert=2 schedule=zb-h1"}) {
+    list.push_back({std::string("model.experts=4 model.experts_per_token=2 model.expert_ffn=128 "
+                                "model.width=128 train.fp8=block train.fp8_experts=true ") +
+                    layout});
+  }
   return list;
 }
 

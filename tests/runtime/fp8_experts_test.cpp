@@ -155,6 +155,9 @@ const std::vector<Layout>& layouts() {
       {{"parallel.ranks=4", "parallel.pipeline=2", "parallel.schedule=zb-h1", "parallel.expert=2",
         "memory.recompute=full"},
        kSums},
+      {{"parallel.ranks=2", "parallel.expert=2", "model.mtp_depth=1"}, kSums},
+      {{"parallel.ranks=2", "parallel.expert=2", "model.family=nemotron_h", "model.pattern=*E*E"},
+       kSums},  // experts without a gate
       {{"parallel.ranks=2", "parallel.context=2", "parallel.expert=2"}, kRounded},
       {{"parallel.ranks=2", "parallel.expert_tensor=2", "model.expert_ffn=256"}, kRounded}};
   return list;
@@ -232,6 +235,24 @@ TEST(Fp8Experts, RehearsesTheSumsOfHopper) {
   EXPECT_NE(hopper.state.exp_avg, ideal.state.exp_avg);
   EXPECT_NEAR(hopper.losses[0] / ideal.losses[0], 1.0, 1e-3);
   EXPECT_NEAR(hopper.grad_norms[0] / ideal.grad_norms[0], 1.0, 0.01);
+}
+
+// A forward alone makes copies by rows only.
+TEST(Fp8Experts, EvaluationsHaveTheLossOfTheForward) {
+  for (const Keys& layout : {Keys{}, {"parallel.ranks=2", "parallel.expert=2"}}) {
+    const RunConfig config = resolved(fp8_config(layout));
+    Engine engine(plan_run(resolve_run(config, 50)), {.poison_step_arena = true});
+    engine.write_state(initial_state(engine.plan().layout, engine.plan().run.model, 5));
+    const NoisySequences source(config.train.sequence);
+    const BatchShape shape{.num_ranks = config.parallel.data,
+                           .num_microbatches = num_microbatches(config),
+                           .microbatch = microbatch_sequences(config)};
+    BatchLoader loader(source, {.shape = shape});
+    BatchLoader again(source, {.shape = shape});
+    const double evaluated = engine.evaluate(*loader.next());
+    const StepResult step = engine.train_step(*again.next(), config.optimizer, 1e-3, 1);
+    EXPECT_NEAR(evaluated / step.loss, 1.0, 1e-6);
+  }
 }
 
 StepTallies tallies_of(RunConfig config) {
