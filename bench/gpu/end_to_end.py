@@ -158,8 +158,8 @@ class Bench:
             self.results.add("failure", stage="end_to_end", case=case, side=side, options=options, message=str(failure)[-2000:])
             return None
         result |= monitor.summary()
-        self.results.add("run", case=case, side=side, round=number, session=self.session, options=options, optimizer=self.arguments.optimizer,
-                         small=self.arguments.small, **result)
+        self.results.add("run", case=case, side=side, round=number, session=self.session, options=options,
+                         small=self.arguments.small, **({"optimizer": self.arguments.optimizer} | result))
         print(f"{name:70} {result['tokens_per_s']:12,.0f} tokens/s  ({result['total_s']:.0f} s)", flush=True)
         return result["tokens_per_s"]
 
