@@ -133,12 +133,14 @@ inline void set_padding(KernelCase& kernel, size_t operand, const Groups& g) {
 }
 
 /// x [rows, g.in] by w_e [g.out, g.in], or the gradient of x from dy [rows, g.out].
+/// `dy_format`: of dy, which is the first factor with `is_dgrad`.
 inline KernelCase scaled_grouped_case(const Groups& g, bool is_dgrad, DType result,
-                                      const EmulatedSums& sums = {}) {
+                                      const EmulatedSums& sums = {},
+                                      DType dy_format = DType::kF8E5M2) {
   const int64_t depth = is_dgrad ? g.out : g.in;
   const Shape x{g.rows(), depth};
   const Shape w = is_dgrad ? Shape{g.in, g.weights()} : Shape{g.weights(), g.in};
-  const DType format = is_dgrad ? DType::kF8E5M2 : DType::kF8E4M3;
+  const DType format = is_dgrad ? dy_format : DType::kF8E4M3;
   KernelCase kernel(
       {is_dgrad ? "scaled_grouped_linear_dgrad" : "scaled_grouped_linear",
        to_attributes(ScaledGroupedLinearAttributes{.sums = sums}),
@@ -154,14 +156,15 @@ inline KernelCase scaled_grouped_case(const Groups& g, bool is_dgrad, DType resu
 }
 
 inline KernelCase scaled_grouped_wgrad_case(const Groups& g, bool accumulate,
-                                            const EmulatedSums& sums = {}) {
+                                            const EmulatedSums& sums = {},
+                                            DType format = DType::kF8E5M2) {
   const Shape x{g.in, columns_of(g)};
   const Shape dy{g.out, columns_of(g)};
   KernelCase kernel(
       {"scaled_grouped_linear_wgrad",
        to_attributes(
            ScaledGroupedWgradAttributes{.rows = g.rows(), .accumulate = accumulate, .sums = sums}),
-       {read(DType::kF8E4M3, x), read(DType::kF32, kRunScales.shape(x)), read(DType::kF8E5M2, dy),
+       {read(DType::kF8E4M3, x), read(DType::kF32, kRunScales.shape(x)), read(format, dy),
         read(DType::kF32, kRunScales.shape(dy)), read(DType::kI32, {g.num_experts() + 1}),
         gradient(accumulate, DType::kF32, {g.weights(), g.in})}});
   fill_factor(kernel, 0, 3);
