@@ -1,7 +1,5 @@
-// A block of threads owns 128 columns of the rows that share scales in the copy by columns, so it
-// reads x once for both copies. Magnitudes are compared as integers, so the copies have the bits of
-// the CPU's. The tile lies in shared memory as words of two columns; the odd pitch spreads the rows
-// of a column over banks.
+// A tile (quantize_tile.cuh) has rows of one expert: those that share scales in the copy by
+// columns.
 #include "ops/quantize_grouped.h"
 
 #include "backends/cuda/cuda_error.h"
@@ -16,9 +14,8 @@ namespace {
 
 using namespace quantize_tile;
 
-constexpr int kBlock = static_cast<int>(GroupedColumns::kBlock);
-constexpr int kLaneElems = kBlock / 32;  // of a row, or of a column, for each lane of a warp
-constexpr int kPitch = kBlock / 2 + 1;   // words of a row of the tile
+static_assert(kTile == GroupedColumns::kBlock);
+constexpr int kTilesAtOnce = StoredSource::kTilesAtOnce;
 
 struct GroupedArgs {
   const Bf16* x = nullptr;           // [rows, columns]
@@ -37,93 +34,71 @@ struct GroupedArgs {
   }
 };
 
-/// The tile of a block of threads.
-struct GroupedTile {
-  int64_t block = 0;   // of columns of the copy by columns
-  int64_t column = 0;  // the first one, of x
-  ColumnBlockRows rows;
+/// What the functions of a tile see: a matrix that has its rows alone.
+struct BlockArgs {
+  static constexpr bool kPadsColumns = true;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  CopyArgs row;
+  CopyArgs column;
+  int64_t width = 0;
+  int64_t all_rows = 0;
+
+  __device__ BlockArgs(const GroupedArgs& args, const ColumnBlockRows& mine, int64_t block)
+      : rows(mine.count),
+        columns(args.columns),
+        row(args.row),
+        column(args.column),
+        width(args.width),
+        all_rows(args.rows) {
+    if (row.data != nullptr) {
+      row.data += mine.first * columns;
+      row.scales = static_cast<float*>(row.scales) + mine.first;
+    }
+    if (column.data != nullptr) {
+      column.data += block * kTile;
+      column.scales = static_cast<float*>(column.scales) + block * columns;
+    }
+  }
+  __device__ static int64_t column_rows() { return kTile; }
+  __device__ int64_t column_pitch() const { return width; }
+  __device__ int64_t scale_pitch() const { return all_rows; }
 };
 
-/// One row by one warp; it also goes to the tile.
 template <bool kWatch>
-__device__ void write_row(const GroupedArgs& args, const GroupedTile& tile, int r, uint32_t* words,
-                          Fp8Counter<kWatch>& losses) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int64_t row = tile.rows.first + r;
-  const int64_t at = row * args.columns + tile.column + lane * kLaneElems;
-  const uint2 pairs = *reinterpret_cast<const uint2*>(args.x + at);
-  words[r * kPitch + 2 * lane] = pairs.x;
-  words[r * kPitch + 2 * lane + 1] = pairs.y;
-  const uint32_t most =
-      larger_bits(lanes_max<32>(larger_of_pairs(magnitudes_of(pairs.x), magnitudes_of(pairs.y))));
+__device__ void quantize_block(const GroupedArgs& args, const ColumnBlockRows& mine, int64_t block,
+                               int64_t tile_column, uint4* tile, Fp8Counter<kWatch>& losses) {
+  const BlockArgs own(args, mine, block);
+  const TilePlace place{.column = tile_column};
+  copy_tile(args.x + mine.first * args.columns, own, place, tile);
+  ptx::wait_for_copies<0>();
   if constexpr (kWatch) {
-    losses.largest = max(losses.largest, most);
+    losses.largest = larger_bits(max_of_own(tile));
   }
-  if (args.row.data == nullptr) {
-    return;
+  if (own.row.data != nullptr) {
+    write_rows<Blocks::kRuns128, true>(own, place, tile, {}, losses);
   }
-  const int exponent = exponent_of(most, args.row.format);
-  if (lane == 0) {
-    store_scale<Blocks::kRuns128>(args.row.scales, tile.column / kBlock * args.rows + row,
-                                  exponent);
-  }
-  const float factor = factor_of(exponent);
-  *reinterpret_cast<uint32_t*>(args.row.data + at) =
-      rounded(low_of(pairs.x), high_of(pairs.x), factor, args.row.format, losses) |
-      rounded(low_of(pairs.y), high_of(pairs.y), factor, args.row.format, losses) << 16;
-}
-
-/// Two adjacent columns by one warp: each lane has four rows. Rows that the expert lacks are zero.
-template <bool kWatch>
-__device__ void write_column_pair(const GroupedArgs& args, const GroupedTile& tile, int pair,
-                                  const uint32_t* words, Fp8Counter<kWatch>& losses) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  uint32_t pairs[kLaneElems];
-  uint32_t most = 0;
-#pragma unroll
-  for (int j = 0; j < kLaneElems; ++j) {
-    const int r = lane * kLaneElems + j;
-    pairs[j] = r < tile.rows.count ? words[r * kPitch + pair] : 0u;
-    most = larger_of_pairs(most, magnitudes_of(pairs[j]));
-  }
-  most = lanes_max<32>(most);
-  const int valid = min(max(tile.rows.count - lane * kLaneElems, 0), kLaneElems);
-  const uint32_t mask = valid == kLaneElems ? 0xFFFFFFFFu : (1u << (8 * valid)) - 1;
-#pragma unroll
-  for (int second = 0; second < 2; ++second) {
-    const int64_t column = tile.column + 2 * pair + second;
-    const int exponent =
-        exponent_of(second != 0 ? most & 0xFFFF0000u : most << 16, args.column.format);
-    if (lane == 0) {
-      store_scale<Blocks::kRuns128>(args.column.scales, tile.block * args.columns + column,
-                                    exponent);
-    }
-    const float factor = factor_of(exponent);
-    const auto elem = [&](int j) { return second != 0 ? high_of(pairs[j]) : low_of(pairs[j]); };
-    const uint32_t bytes = rounded(elem(0), elem(1), factor, args.column.format, losses) |
-                           rounded(elem(2), elem(3), factor, args.column.format, losses) << 16;
-    *reinterpret_cast<uint32_t*>(args.column.data + column * args.width + tile.block * kBlock +
-                                 lane * kLaneElems) = bytes & mask;
-  }
-}
-
-template <bool kWatch>
-__global__ void __launch_bounds__(kThreads) quantize_grouped_kernel(GroupedArgs args) {
-  __shared__ uint32_t words[kBlock * kPitch];
-  __shared__ uint32_t maxima[kWarps];
-  const int64_t tiles = args.columns / kBlock;
-  GroupedTile tile{.block = blockIdx.x / tiles, .column = blockIdx.x % tiles * kBlock};
-  tile.rows = rows_of_block(args.offsets, args.num_experts, tile.block);
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  Fp8Counter<kWatch> losses;
-  for (int r = warp; r < tile.rows.count; r += kWarps) {
-    write_row(args, tile, r, words, losses);
-  }
-  if (args.column.data != nullptr && tile.rows.count > 0) {
+  if (own.column.data != nullptr) {
     __syncthreads();
-    for (int pair = warp; pair < kBlock / 2; pair += kWarps) {
-      write_column_pair(args, tile, pair, words, losses);
+    for (int step = 0; step < kChunks / kWarps; ++step) {
+      write_columns<Blocks::kRuns128, true>(own, place, ColumnPair(tile, step), {}, losses);
     }
+  }
+}
+
+template <bool kWatch>
+__global__ void __launch_bounds__(kThreads, kTilesAtOnce)
+    quantize_grouped_kernel(GroupedArgs args) {
+  __shared__ uint4 tile[kTile * kChunks];
+  __shared__ uint32_t maxima[kWarps];
+  // From the last tile to the first, as in quantize_kernel.
+  const int64_t index = int64_t{gridDim.x} - 1 - blockIdx.x;
+  const int64_t tiles = args.columns / kTile;
+  const int64_t block = index / tiles;
+  const ColumnBlockRows mine = rows_of_block(args.offsets, args.num_experts, block);
+  Fp8Counter<kWatch> losses;
+  if (mine.count > 0) {
+    quantize_block(args, mine, block, index % tiles, tile, losses);
   }
   losses.add_to(args.tally, maxima, args.num_rounded());
 }
@@ -146,7 +121,7 @@ DType format_of(const OpSpec& spec, int at) {
 
 CudaKernel make_cuda_quantize_grouped(const OpSpec& spec, CudaContext& /*context*/) {
   const OperandSpec& x = spec.operands[0];
-  check(x.dtype == DType::kBF16 && x.shape[1] % kBlock == 0, "op {}: no CUDA kernel for {} {}",
+  check(x.dtype == DType::kBF16 && x.shape[1] % kTile == 0, "op {}: no CUDA kernel for {} {}",
         spec.op, dtype_name(x.dtype), to_string(x.shape));
   const QuantizeGroupedOperands at(attributes_of<QuantizeGroupedAttributes>(spec));
   const int64_t num_experts = spec.operands[1].shape[0] - 1;
@@ -155,7 +130,7 @@ CudaKernel make_cuda_quantize_grouped(const OpSpec& spec, CudaContext& /*context
                           .rows = x.shape[0],
                           .columns = x.shape[1],
                           .width = width};
-  const unsigned grid = grid_of(width / kBlock * (x.shape[1] / kBlock));
+  const unsigned grid = grid_of(width / kTile * (x.shape[1] / kTile));
   return {.launch = [=, row_format = format_of(spec, at.row),
                      column_format = format_of(spec, at.column)](const CudaKernelArgs& args) {
     GroupedArgs all = sizes;

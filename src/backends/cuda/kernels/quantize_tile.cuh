@@ -56,6 +56,12 @@ struct QuantizeArgs {
     const int copies = (row.data != nullptr ? 1 : 0) + (column.data != nullptr ? 1 : 0);
     return copies * rows * columns;
   }
+
+  // What other arguments of the functions below may say otherwise (quantize_grouped.cu).
+  static constexpr bool kPadsColumns = false;               // the copy by columns ends with zeros
+  __device__ int64_t column_rows() const { return rows; }   // of the copy by columns, with them
+  __device__ int64_t column_pitch() const { return rows; }  // elements between its columns
+  __device__ int64_t scale_pitch() const { return rows; }   // between runs of the copy by rows
 };
 
 // ---- bf16 elements in pairs
@@ -168,11 +174,13 @@ __device__ inline int row_of_thread(int i) {
 }
 
 /// Elements of x from the thread's chunk of its i-th row on; not positive outside of x.
-__device__ inline int64_t valid_elems(const QuantizeArgs& args, const TilePlace& place, int i) {
+template <class Args>
+__device__ int64_t valid_elems(const Args& args, const TilePlace& place, int i) {
   const bool is_row = place.row * kTile + row_of_thread(i) < args.rows;
   return is_row ? args.columns - place.column * kTile - chunk_of_thread() * kVector : 0;
 }
-__device__ inline int64_t elem_of_thread(const QuantizeArgs& args, const TilePlace& place, int i) {
+template <class Args>
+__device__ int64_t elem_of_thread(const Args& args, const TilePlace& place, int i) {
   return (place.row * kTile + row_of_thread(i)) * args.columns + place.column * kTile +
          chunk_of_thread() * kVector;
 }
@@ -200,8 +208,8 @@ __device__ inline uint32_t max_of_own(const uint4* tile) {
 
 /// Brings the thread's chunks of a stored matrix; those outside of it are zero. They are there
 /// after ptx::wait_for_copies.
-__device__ inline void copy_tile(const Bf16* from, const QuantizeArgs& args, const TilePlace& place,
-                                 uint4* tile) {
+template <class Args>
+__device__ void copy_tile(const Bf16* from, const Args& args, const TilePlace& place, uint4* tile) {
 #pragma unroll
   for (int i = 0; i < kRowsPerThread; ++i) {
     const bool is_valid = valid_elems(args, place, i) > 0;
@@ -371,8 +379,8 @@ struct Magnitudes {
   }
 };
 
-template <Blocks kBlocks, bool kAligned, bool kWatch>
-__device__ void write_rows(const QuantizeArgs& args, const TilePlace& place, const uint4* tile,
+template <Blocks kBlocks, bool kAligned, bool kWatch, class Args>
+__device__ void write_rows(const Args& args, const TilePlace& place, const uint4* tile,
                            const Magnitudes& magnitudes, Fp8Counter<kWatch>& losses) {
   constexpr int kLanes = kRun<kBlocks> / kVector;  // of a run
   const CopyArgs& copy = args.row;
@@ -390,8 +398,8 @@ __device__ void write_rows(const QuantizeArgs& args, const TilePlace& place, con
     const int exponent = exponent_of(bits, copy.format);
     if (kStoresRuns<kBlocks> && chunk_of_thread() % kLanes == 0) {
       const int64_t run = place.column * (kTile / kRun<kBlocks>)+chunk_of_thread() / kLanes;
-      store_scale<kBlocks>(copy.scales, run * args.rows + place.row * kTile + row_of_thread(i),
-                           exponent);
+      store_scale<kBlocks>(
+          copy.scales, run * args.scale_pitch() + place.row * kTile + row_of_thread(i), exponent);
     }
     const float factor = factor_of(exponent);
     uint32_t words[kVector / 4];
@@ -461,10 +469,18 @@ __device__ inline void store_sums(const QuantizeArgs& args, const TilePlace& pla
   }
 }
 
-template <Blocks kBlocks, bool kAligned, bool kWatch>
-__device__ void write_columns(const QuantizeArgs& args, const TilePlace& place,
-                              const ColumnPair& elems, const Magnitudes& magnitudes,
-                              Fp8Counter<kWatch>& losses) {
+/// Zeros behind the first `count` bytes.
+__device__ inline void keep_first_bytes(uint32_t (&words)[kColumnRows / 4], int64_t count) {
+#pragma unroll
+  for (int word = 0; word < kColumnRows / 4; ++word) {
+    const int64_t kept = count - 4 * word;
+    words[word] &= kept >= 4 ? 0xFFFFFFFFu : kept <= 0 ? 0u : (1u << (8 * kept)) - 1;
+  }
+}
+
+template <Blocks kBlocks, bool kAligned, bool kWatch, class Args>
+__device__ void write_columns(const Args& args, const TilePlace& place, const ColumnPair& elems,
+                              const Magnitudes& magnitudes, Fp8Counter<kWatch>& losses) {
   constexpr int kLanes = kRun<kBlocks> / kColumnRows;  // of a run
   const CopyArgs& copy = args.column;
   const uint32_t most = kHasRuns<kBlocks> ? lanes_max<kLanes>(elems.max_of_columns()) : uint32_t{0};
@@ -472,7 +488,7 @@ __device__ void write_columns(const QuantizeArgs& args, const TilePlace& place,
 #pragma unroll
   for (int second = 0; second < 2; ++second) {
     const int64_t column = place.column * kTile + elems.column + second;
-    if (column >= args.columns || first_row >= args.rows) {
+    if (column >= args.columns || first_row >= args.column_rows()) {
       continue;
     }
     const uint32_t own = kHasRuns<kBlocks> ? second != 0 ? most & 0xFFFF0000u : most << 16
@@ -491,10 +507,13 @@ __device__ void write_columns(const QuantizeArgs& args, const TilePlace& place,
       words[word] = rounded(elem(0), elem(1), factor, copy.format, losses) |
                     rounded(elem(2), elem(3), factor, copy.format, losses) << 16;
     }
+    if constexpr (Args::kPadsColumns) {
+      keep_first_bytes(words, args.rows - first_row);  // NaN times zero is not zero
+    }
     DeviceVector<uint8_t, kColumnRows> vector;
     memcpy(vector.elems, words, sizeof(vector));
-    store_vector<kAligned>(copy.data + column * args.rows + first_row, vector,
-                           args.rows - first_row);
+    store_vector<kAligned>(copy.data + column * args.column_pitch() + first_row, vector,
+                           args.column_rows() - first_row);
   }
 }
 
