@@ -60,8 +60,10 @@ ParallelConfig all_dimensions(int64_t ranks) {
 
 // Kinds of model beside the names of families: a llama with experts, a hybrid of all kinds of layer
 // but those, one with experts, too, which have no gates, and llamas with FP8 products, for which
-// tokens, inputs and features of a rank are multiples of 128.
+// tokens, inputs and features of a rank are multiples of 128; or with FP8 products of experts
+// alone, as there are fewer tokens.
 constexpr std::string_view kWithExperts = "experts";
+constexpr std::string_view kFp8Experts = "fp8_experts";
 constexpr std::string_view kHybrid = "hybrid";
 constexpr std::string_view kHybridExperts = "hybrid_experts";
 constexpr std::string_view kFp8Block = "fp8_block";
@@ -83,7 +85,7 @@ void set_model(ModelConfig& model, const GpuLayout& layout) {
   model.kv_heads = kind == "gpt2" ? 8 : 4;
   if (kind == "gpt2") {
     model.max_positions = 64;
-  } else if (kind == kWithExperts) {
+  } else if (kind == kWithExperts || kind == kFp8Experts) {
     model.experts = 8;
     model.experts_per_token = 2;
     model.expert_ffn = 128;
@@ -114,6 +116,10 @@ RunConfig config_of(const GpuLayout& layout) {
   if (layout.family == kFp8Block || layout.family == kFp8Tensor) {
     config.train.sequence = 512;
     config.train.fp8 = layout.family == kFp8Block ? "block" : "tensor";
+  }
+  if (layout.family == kFp8Experts) {
+    config.train.fp8 = "block";
+    config.train.fp8_experts = true;
   }
   config.train.dtype = "bfloat16";
   config.train.microbatch = 1;
@@ -352,6 +358,8 @@ INSTANTIATE_TEST_SUITE_P(
         GpuLayout{"experts4_tensor2", 4, experts(tensor(4, 2, true), 4), "experts"},
         GpuLayout{"experts2_pipeline2", 4, experts(pipeline(4, 2, "1f1b"), 2), "experts"},
         GpuLayout{"experts2_dualpipev2", 4, experts(pipeline(4, 2, "dualpipe-v", 2), 2), "experts"},
+        GpuLayout{"fp8_experts2", 2, experts(data(2, "none"), 2), "fp8_experts"},
+        GpuLayout{"fp8_experts_gradients2", 2, data(2, "gradients"), "fp8_experts"},
         GpuLayout{"fp8_block_optimizer2", 2, data(2, "optimizer"), "fp8_block"},
         GpuLayout{"fp8_block_parameters2", 2, data(2, "parameters"), "fp8_block"},
         GpuLayout{"fp8_block_tensor2", 2, tensor(2, 2, true), "fp8_block"},
