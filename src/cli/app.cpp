@@ -18,7 +18,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/usage_error.h"
-#include "config/load.h"
+#include "config/mistakes.h"
 
 namespace braid {
 namespace {
@@ -162,7 +162,7 @@ int run_cli(int argc, char** argv) {
     for (const std::string& mistake : error.mistakes()) {
       print_error(mistake);
     }
-    return kExitConfig;
+    return report(fmt::format("{} mistakes", error.mistakes().size()), kExitConfig);
   } catch (const ConfigError& error) {
     return report(error.what(), kExitConfig);
   } catch (const DeviceError& error) {

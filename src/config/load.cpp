@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "base/toml.h"
+#include "config/mistakes.h"
 #include "config/suggest.h"
 #include "config/value.h"
 
@@ -200,20 +201,11 @@ void apply(const Assignment& assignment, std::string_view source, RunConfig& con
 
 void apply_all(const std::vector<Assignment>& assignments, std::string_view source,
                RunConfig& config) {
-  std::vector<std::string> mistakes;
+  Mistakes mistakes;
   for (const Assignment& assignment : assignments) {
-    try {
-      apply(assignment, source, config);
-    } catch (const ConfigError& error) {
-      mistakes.emplace_back(error.what());
-    }
+    mistakes.check([&] { apply(assignment, source, config); });
   }
-  if (mistakes.size() == 1) {
-    throw ConfigError(mistakes.front());
-  }
-  if (!mistakes.empty()) {
-    throw ConfigMistakes(std::move(mistakes));
-  }
+  mistakes.throw_if_any();
 }
 
 void apply_document(std::string_view text, std::string_view source, RunConfig& config) {
@@ -317,16 +309,15 @@ std::string read_config_file(const std::string& path) {
 
 }  // namespace
 
-ConfigMistakes::ConfigMistakes(std::vector<std::string> mistakes)
-    : ConfigError(fmt::format("{}", fmt::join(mistakes, "; "))), mistakes_(std::move(mistakes)) {}
-
 RunConfig parse_config(std::string_view text, std::string_view source_name,
                        std::span<const std::string> overrides) {
   RunConfig config;
-  apply_document(text, source_name, config);
+  Mistakes mistakes;
+  mistakes.check([&] { apply_document(text, source_name, config); });
   for (const std::string& override_text : overrides) {
-    apply_override(override_text, config);
+    mistakes.check([&] { apply_override(override_text, config); });
   }
+  mistakes.throw_if_any();
   return config;
 }
 

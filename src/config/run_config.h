@@ -77,6 +77,7 @@ struct TrainConfig {
   int64_t global_batch = 8;
   int64_t steps = 1000;
   int64_t seed = 1234;
+  double z_loss = 0.0;
   std::string dtype = "float32";
   std::string fp8 = "off";
   std::vector<std::string> fp8_filter;

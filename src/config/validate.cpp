@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "config/blend.h"
 #include "config/choices.h"
+#include "config/mistakes.h"
 #include "config/validate_overlap.h"
 #include "config/value.h"
 #include "model/blocks/registry.h"
@@ -33,12 +34,12 @@ std::string nearest_multiples(int64_t value, int64_t factor) {
                     : fmt::format("the nearest are {} and {}", below, below + factor);
 }
 
-void check_each_key(const RunConfig& config) {
+void check_each_key(const RunConfig& config, Mistakes& mistakes) {
   for (const Field& field : config_fields()) {
     const std::optional<ConfigValue> value = value_of(field, config);
     const auto broken = value ? broken_limit(field, *value) : std::nullopt;
-    require(!broken, "{} = {}: {}", full_name(field), value ? to_text(*value, 60) : "",
-            broken.value_or(""));
+    mistakes.require(!broken, "{} = {}: {}", full_name(field), value ? to_text(*value, 60) : "",
+                     broken.value_or(""));
   }
 }
 
@@ -84,19 +85,22 @@ void check_expert_layout(const RunConfig& config) {
 
 /// Checks keys that are read only together with others. Whether schedules and stages fit together
 /// is checked where they are created.
-void check_parallel_keys(const ParallelConfig& parallel) {
-  require(parallel.microbatch_group_size == 0 || parallel.schedule == "interleaved",
-          "parallel.microbatch_group_size = {}: is read with schedule = \"interleaved\" only; "
-          "schedule is {}; set parallel.schedule = \"interleaved\" or remove the key",
-          parallel.microbatch_group_size, quote(parallel.schedule));
-  require(parallel.context_inner == 0 || parallel.context_method == "a2a+ring",
-          "parallel.context_inner = {}: is read with context_method = \"a2a+ring\" only; "
-          "context_method is {}; set parallel.context_method = \"a2a+ring\" or remove the key",
-          parallel.context_inner, quote(parallel.context_method));
-  require(parallel.bucket == "bytes" || parallel.bucket_bytes == ParallelConfig().bucket_bytes,
-          "parallel.bucket_bytes = {}: is read with bucket = \"bytes\" only; bucket is {}; set "
-          "parallel.bucket = \"bytes\" or remove the key",
-          parallel.bucket_bytes, quote(parallel.bucket));
+void check_parallel_keys(const ParallelConfig& parallel, Mistakes& mistakes) {
+  mistakes.require(
+      parallel.microbatch_group_size == 0 || parallel.schedule == "interleaved",
+      "parallel.microbatch_group_size = {}: is read with schedule = \"interleaved\" only; "
+      "schedule is {}; set parallel.schedule = \"interleaved\" or remove the key",
+      parallel.microbatch_group_size, quote(parallel.schedule));
+  mistakes.require(
+      parallel.context_inner == 0 || parallel.context_method == "a2a+ring",
+      "parallel.context_inner = {}: is read with context_method = \"a2a+ring\" only; "
+      "context_method is {}; set parallel.context_method = \"a2a+ring\" or remove the key",
+      parallel.context_inner, quote(parallel.context_method));
+  mistakes.require(
+      parallel.bucket == "bytes" || parallel.bucket_bytes == ParallelConfig().bucket_bytes,
+      "parallel.bucket_bytes = {}: is read with bucket = \"bytes\" only; bucket is {}; set "
+      "parallel.bucket = \"bytes\" or remove the key",
+      parallel.bucket_bytes, quote(parallel.bucket));
 }
 
 /// A rank has two chunks of a sequence, unless ranks exchange heads: then the model decides (see
@@ -115,20 +119,22 @@ void check_context(const RunConfig& config) {
           inner, ranks, inner == 0 ? 0 : nearest_divisor(ranks, inner));
 }
 
-void check_replicas(const ParallelConfig& parallel, int64_t data) {
+void check_replicas(const ParallelConfig& parallel, int64_t data, Mistakes& mistakes) {
   const int64_t ranks = data * parallel.context;
-  require(ranks % parallel.shard_replicas == 0,
-          "parallel.shard_replicas = {}: must divide data * context = {} * {} = {}; the nearest is "
-          "{}",
-          parallel.shard_replicas, data, parallel.context, ranks,
-          nearest_divisor(ranks, parallel.shard_replicas));
-  require(parallel.shard_replicas == 1 || parallel.shard != "none",
-          "parallel.shard_replicas = {}: shard = \"none\" makes no shards; set parallel.shard = "
-          "\"optimizer\" or parallel.shard_replicas = 1",
-          parallel.shard_replicas);
-  require(!parallel.shard_over_replicas || parallel.shard != "none",
-          "parallel.shard_over_replicas = true: shard = \"none\" makes no shards; set "
-          "parallel.shard = \"optimizer\" or parallel.shard_over_replicas = false");
+  mistakes.require(
+      ranks % parallel.shard_replicas == 0,
+      "parallel.shard_replicas = {}: must divide data * context = {} * {} = {}; the nearest is "
+      "{}",
+      parallel.shard_replicas, data, parallel.context, ranks,
+      nearest_divisor(ranks, parallel.shard_replicas));
+  mistakes.require(
+      parallel.shard_replicas == 1 || parallel.shard != "none",
+      "parallel.shard_replicas = {}: shard = \"none\" makes no shards; set parallel.shard = "
+      "\"optimizer\" or parallel.shard_replicas = 1",
+      parallel.shard_replicas);
+  mistakes.require(!parallel.shard_over_replicas || parallel.shard != "none",
+                   "parallel.shard_over_replicas = true: shard = \"none\" makes no shards; set "
+                   "parallel.shard = \"optimizer\" or parallel.shard_over_replicas = false");
 }
 
 void check_batch(const TrainConfig& train, int64_t data) {
@@ -303,67 +309,75 @@ std::string value_text(const std::string& value) {
   return quote(value);
 }
 
-/// A key that only one optimizer or schedule reads: `reader` is the key and value with which it is.
+/// The key and value with which an optimizer or a schedule reads a key that no other does.
+struct KeyReader {
+  bool is_there;
+  std::string_view name;
+};
+
 template <class T>
-void check_read_with(std::string_view key, const T& value, const T& usual, bool is_read,
-                     std::string_view reader) {
-  require(is_read || value == usual,
-          "optimizer.{} = {}: is read with optimizer.{} only; set optimizer.{} = {}", key,
-          value_text(value), reader, key, value_text(usual));
+void check_read_with(std::string_view key, const T& value, const T& usual, const KeyReader& reader,
+                     Mistakes& mistakes) {
+  mistakes.require(reader.is_there || value == usual,
+                   "optimizer.{} = {}: is read with optimizer.{} only; set optimizer.{} = {}", key,
+                   value_text(value), reader.name, key, value_text(usual));
 }
 
-void check_update(const OptimizerConfig& optimizer) {
+void check_update(const OptimizerConfig& optimizer, Mistakes& mistakes) {
   const OptimizerConfig usual;
-  const bool sgd = optimizer.name == "sgd";
-  const bool muon = optimizer.name == "muon";
-  constexpr std::string_view kSgd = "name = \"sgd\"";
-  constexpr std::string_view kMuon = "name = \"muon\"";
-  check_read_with("momentum", optimizer.momentum, usual.momentum, sgd, kSgd);
-  check_read_with("nesterov", optimizer.nesterov, usual.nesterov, sgd, kSgd);
-  check_read_with("muon_momentum", optimizer.muon_momentum, usual.muon_momentum, muon, kMuon);
-  check_read_with("muon_nesterov", optimizer.muon_nesterov, usual.muon_nesterov, muon, kMuon);
-  check_read_with("muon_steps", optimizer.muon_steps, usual.muon_steps, muon, kMuon);
-  check_read_with("muon_scale", optimizer.muon_scale, usual.muon_scale, muon, kMuon);
-  check_read_with("muon_dtype", optimizer.muon_dtype, usual.muon_dtype, muon, kMuon);
-  require(!optimizer.nesterov || optimizer.momentum > 0,
-          "optimizer.nesterov = true: looks ahead by optimizer.momentum, which is 0; set "
-          "optimizer.momentum = 0.9, or optimizer.nesterov = false");
+  const KeyReader sgd{optimizer.name == "sgd", "name = \"sgd\""};
+  const KeyReader muon{optimizer.name == "muon", "name = \"muon\""};
+  check_read_with("momentum", optimizer.momentum, usual.momentum, sgd, mistakes);
+  check_read_with("nesterov", optimizer.nesterov, usual.nesterov, sgd, mistakes);
+  check_read_with("muon_momentum", optimizer.muon_momentum, usual.muon_momentum, muon, mistakes);
+  check_read_with("muon_nesterov", optimizer.muon_nesterov, usual.muon_nesterov, muon, mistakes);
+  check_read_with("muon_steps", optimizer.muon_steps, usual.muon_steps, muon, mistakes);
+  check_read_with("muon_scale", optimizer.muon_scale, usual.muon_scale, muon, mistakes);
+  check_read_with("muon_dtype", optimizer.muon_dtype, usual.muon_dtype, muon, mistakes);
+  mistakes.require(!optimizer.nesterov || optimizer.momentum > 0,
+                   "optimizer.nesterov = true: looks ahead by optimizer.momentum, which is 0; set "
+                   "optimizer.momentum = 0.9, or optimizer.nesterov = false");
 }
 
-void check_optimizer(const OptimizerConfig& optimizer, int64_t steps) {
-  require(optimizer.min_learning_rate <= optimizer.learning_rate,
-          "optimizer.min_learning_rate = {}: must be at most optimizer.learning_rate = {}; set "
-          "optimizer.min_learning_rate = {}",
-          optimizer.min_learning_rate, optimizer.learning_rate, optimizer.learning_rate);
-  require(optimizer.schedule == "wsd" || optimizer.decay_shape == OptimizerConfig().decay_shape,
-          "optimizer.decay_shape = {}: is read with schedule = \"wsd\" only; schedule is {}; set "
-          "optimizer.schedule = \"wsd\" or remove the key",
-          quote(optimizer.decay_shape), quote(optimizer.schedule));
+void check_optimizer(const OptimizerConfig& optimizer, int64_t steps, Mistakes& mistakes) {
+  mistakes.require(
+      optimizer.min_learning_rate <= optimizer.learning_rate,
+      "optimizer.min_learning_rate = {}: must be at most optimizer.learning_rate = {}; set "
+      "optimizer.min_learning_rate = {}",
+      optimizer.min_learning_rate, optimizer.learning_rate, optimizer.learning_rate);
+  mistakes.require(
+      optimizer.schedule == "wsd" || optimizer.decay_shape == OptimizerConfig().decay_shape,
+      "optimizer.decay_shape = {}: is read with schedule = \"wsd\" only; schedule is {}; set "
+      "optimizer.schedule = \"wsd\" or remove the key",
+      quote(optimizer.decay_shape), quote(optimizer.schedule));
   check_read_with("decay_power", optimizer.decay_power, OptimizerConfig().decay_power,
-                  optimizer.schedule == "polynomial", "schedule = \"polynomial\"");
-  check_schedule(optimizer, steps);
-  check_update(optimizer);
+                  {optimizer.schedule == "polynomial", "schedule = \"polynomial\""}, mistakes);
+  mistakes.check([&] { check_schedule(optimizer, steps); });
+  check_update(optimizer, mistakes);
 }
 
-void check_memory(const MemoryConfig& memory) {
-  require(memory.recompute_layers == 0 || memory.recompute != "auto",
-          "memory.recompute_layers = {}: recompute = \"auto\" chooses the layers; remove it, or "
-          "set recompute to \"norms\", \"attention\" or \"full\"",
-          memory.recompute_layers);
-  require(memory.recompute_layers == 0 || memory.recompute != "none",
-          "memory.recompute_layers = {}: is read with recompute = \"norms\", \"attention\" or "
-          "\"full\" only; recompute is \"none\"; set memory.recompute = \"full\" or remove the key",
-          memory.recompute_layers);
+void check_memory(const MemoryConfig& memory, Mistakes& mistakes) {
+  mistakes.require(
+      memory.recompute_layers == 0 || memory.recompute != "auto",
+      "memory.recompute_layers = {}: recompute = \"auto\" chooses the layers; remove it, or "
+      "set recompute to \"norms\", \"attention\" or \"full\"",
+      memory.recompute_layers);
+  mistakes.require(
+      memory.recompute_layers == 0 || memory.recompute != "none",
+      "memory.recompute_layers = {}: is read with recompute = \"norms\", \"attention\" or "
+      "\"full\" only; recompute is \"none\"; set memory.recompute = \"full\" or remove the key",
+      memory.recompute_layers);
   const MemoryConfig defaults;
   const bool offloads = memory.offload_layers > 0;
-  require(offloads || memory.offload_prefetch_layers == defaults.offload_prefetch_layers,
-          "memory.offload_prefetch_layers = {}: is read with offload_layers above 0 only; "
-          "offload_layers is 0; set memory.offload_layers = 1 or remove the key",
-          memory.offload_prefetch_layers);
-  require(offloads || memory.offload_min_bytes == defaults.offload_min_bytes,
-          "memory.offload_min_bytes = {}: is read with offload_layers above 0 only; offload_layers "
-          "is 0; set memory.offload_layers = 1 or remove the key",
-          memory.offload_min_bytes);
+  mistakes.require(offloads || memory.offload_prefetch_layers == defaults.offload_prefetch_layers,
+                   "memory.offload_prefetch_layers = {}: is read with offload_layers above 0 only; "
+                   "offload_layers is 0; set memory.offload_layers = 1 or remove the key",
+                   memory.offload_prefetch_layers);
+  mistakes.require(
+      offloads || memory.offload_min_bytes == defaults.offload_min_bytes,
+      "memory.offload_min_bytes = {}: is read with offload_layers above 0 only; offload_layers "
+      "is 0; set memory.offload_layers = 1 or remove the key",
+      memory.offload_min_bytes);
 }
 
 /// A key of [memory] for buffers that there are with some kinds of `parallel.shard` only.
@@ -390,103 +404,126 @@ void check_budget(const BudgetKey& key, std::string_view shard) {
           key.name, quote(key.value, 64), key.what, quote(shard), quote(key.shards.front()));
 }
 
-void check_budgets(const RunConfig& config) {
+void check_budgets(const RunConfig& config, Mistakes& mistakes) {
   const MemoryConfig& memory = config.memory;
   const std::string& shard = config.parallel.shard;
-  check_budget({"gather_budget",
-                memory.gather_budget,
-                "weights that ranks gather for each use",
-                {"parameters"},
-                ", \"auto\""},
-               shard);
-  check_budget({"grad_budget",
-                memory.grad_budget,
-                "whole gradients that wait until ranks have reduced them",
-                {"gradients", "parameters"},
-                ""},
-               shard);
+  const auto check = [&](const BudgetKey& key) {
+    mistakes.check([&] { check_budget(key, shard); });
+  };
+  check({"gather_budget",
+         memory.gather_budget,
+         "weights that ranks gather for each use",
+         {"parameters"},
+         ", \"auto\""});
+  check({"grad_budget",
+         memory.grad_budget,
+         "whole gradients that wait until ranks have reduced them",
+         {"gradients", "parameters"},
+         ""});
 }
 
-void check_data(const DataConfig& data, const EvalConfig& eval) {
-  require(!data.tokenizer.empty(),
-          "data.tokenizer = \"\": must be a tokenizer.json, a SentencePiece model or \"bytes\"; "
-          "set data.tokenizer = \"bytes\"");
-  require(data.train.empty() || data.blend.empty(),
-          "data.train = {}: data.blend has {} entries, and only one of the two keys can be given; "
-          "add data.train to the blend or remove one of them",
-          quote(data.train, 60), data.blend.size());
-  parse_blend(data.blend);
-  require(data.document_mask || data.document_length == 0,
-          "data.document_length = {}: is read with data.document_mask only, which is false; set "
-          "data.document_mask = true or remove the key",
-          data.document_length);
-  const double validation = parse_split(data.split)[1];
-  require(eval.interval == 0 || validation > 0,
-          "data.split = {}: eval.interval = {} needs a validation share, the second number, above "
-          "0; set eval.interval = 0 to turn evaluation off",
-          quote(data.split), eval.interval);
+void check_data(const DataConfig& data, const EvalConfig& eval, Mistakes& mistakes) {
+  mistakes.require(
+      !data.tokenizer.empty(),
+      "data.tokenizer = \"\": must be a tokenizer.json, a SentencePiece model or \"bytes\"; "
+      "set data.tokenizer = \"bytes\"");
+  mistakes.require(
+      data.train.empty() || data.blend.empty(),
+      "data.train = {}: data.blend has {} entries, and only one of the two keys can be given; "
+      "add data.train to the blend or remove one of them",
+      quote(data.train, 60), data.blend.size());
+  mistakes.check([&] { parse_blend(data.blend); });
+  mistakes.require(
+      data.document_mask || data.document_length == 0,
+      "data.document_length = {}: is read with data.document_mask only, which is false; set "
+      "data.document_mask = true or remove the key",
+      data.document_length);
+  double validation = 1;
+  mistakes.check([&] { validation = parse_split(data.split)[1]; });
+  mistakes.require(
+      eval.interval == 0 || validation > 0,
+      "data.split = {}: eval.interval = {} needs a validation share, the second number, above "
+      "0; set eval.interval = 0 to turn evaluation off",
+      quote(data.split), eval.interval);
 }
 
-void check_fp8(const TrainConfig& train) {
-  require(!train.fp8_head || train.fp8 != "off",
-          "train.fp8_head = true: is read with train.fp8 only, which is \"off\"; set train.fp8 = "
-          "\"block\" or remove the key");
-  require(!train.fp8_experts || train.fp8 == "block",
-          "train.fp8_experts = true: products of experts are FP8 with train.fp8 = \"block\" only, "
-          "and train.fp8 is {}; remove the key or set train.fp8 = \"block\"",
-          quote(train.fp8));
-  require(train.fp8_watch == 0 || train.fp8 != "off",
-          "train.fp8_watch = {}: counts what FP8 copies lose, but train.fp8 is \"off\"; set "
-          "train.fp8_watch = 0, or train.fp8 = \"block\"",
-          train.fp8_watch);
-  require(
+void check_fp8(const TrainConfig& train, Mistakes& mistakes) {
+  mistakes.require(
+      !train.fp8_head || train.fp8 != "off",
+      "train.fp8_head = true: is read with train.fp8 only, which is \"off\"; set train.fp8 = "
+      "\"block\" or remove the key");
+  mistakes.require(
+      !train.fp8_experts || train.fp8 == "block",
+      "train.fp8_experts = true: products of experts are FP8 with train.fp8 = \"block\" only, "
+      "and train.fp8 is {}; remove the key or set train.fp8 = \"block\"",
+      quote(train.fp8));
+  mistakes.require(
+      train.fp8_watch == 0 || train.fp8 != "off",
+      "train.fp8_watch = {}: counts what FP8 copies lose, but train.fp8 is \"off\"; set "
+      "train.fp8_watch = 0, or train.fp8 = \"block\"",
+      train.fp8_watch);
+  mistakes.require(
       train.fp8_weight_blocks == "rows" || train.fp8 == "mxfp8",
       "train.fp8_weight_blocks = {}: is read with train.fp8 = \"mxfp8\" only, and train.fp8 is {}; "
       "remove the key or set train.fp8 = \"mxfp8\"",
       quote(train.fp8_weight_blocks), quote(train.fp8));
 }
 
-void check_folders(const RunConfig& config) {
-  require(!config.logging.run_folder.empty(),
-          "logging.run_folder = \"\": must name a folder, such as \"runs/first\"");
-  require(!config.checkpoint.resume.empty(),
-          "checkpoint.resume = \"\": must be \"auto\", \"none\" or the path of a checkpoint");
+void check_folders(const RunConfig& config, Mistakes& mistakes) {
+  mistakes.require(!config.logging.run_folder.empty(),
+                   "logging.run_folder = \"\": must name a folder, such as \"runs/first\"");
+  mistakes.require(
+      !config.checkpoint.resume.empty(),
+      "checkpoint.resume = \"\": must be \"auto\", \"none\" or the path of a checkpoint");
 }
 
-void check_rate(std::string_view key, double gb_per_s) {
+void check_rate(std::string_view key, double gb_per_s, Mistakes& mistakes) {
   constexpr double kLeast = 1e-6;  // slower, a step takes days, and its nanoseconds leave 64 bits
-  require(gb_per_s == 0 || gb_per_s >= kLeast,
-          "links.{} = {}: must be 0 (no limit) or at least {:.6f}, which is 1 kB/s; set links.{} = "
-          "{:.6f}",
-          key, gb_per_s, kLeast, key, kLeast);
+  mistakes.require(
+      gb_per_s == 0 || gb_per_s >= kLeast,
+      "links.{} = {}: must be 0 (no limit) or at least {:.6f}, which is 1 kB/s; set links.{} = "
+      "{:.6f}",
+      key, gb_per_s, kLeast, key, kLeast);
 }
 
-void check_links(const LinksConfig& links) {
-  check_rate("data_gb_per_s", links.data_gb_per_s);
-  check_rate("tensor_gb_per_s", links.tensor_gb_per_s);
-  check_rate("pipeline_gb_per_s", links.pipeline_gb_per_s);
-  check_rate("context_gb_per_s", links.context_gb_per_s);
+void check_links(const LinksConfig& links, Mistakes& mistakes) {
+  check_rate("data_gb_per_s", links.data_gb_per_s, mistakes);
+  check_rate("tensor_gb_per_s", links.tensor_gb_per_s, mistakes);
+  check_rate("pipeline_gb_per_s", links.pipeline_gb_per_s, mistakes);
+  check_rate("context_gb_per_s", links.context_gb_per_s, mistakes);
+}
+
+void check_parallel(const RunConfig& config, Mistakes& mistakes) {
+  const ParallelConfig& parallel = config.parallel;
+  check_parallel_keys(parallel, mistakes);
+  const bool has_layout = mistakes.check([&] { check_layout(parallel); });
+  if (has_layout) {
+    mistakes.check([&] { check_expert_layout(config); });
+  }
+  mistakes.check([&] { check_context(config); });
+  if (has_layout) {
+    check_replicas(parallel, data_ranks(parallel), mistakes);
+    mistakes.check([&] { check_batch(config.train, data_ranks(parallel)); });
+  }
 }
 
 }  // namespace
 
 void validate(const RunConfig& config) {
-  check_each_key(config);
-  check_parallel_keys(config.parallel);
-  check_layout(config.parallel);
-  check_expert_layout(config);
-  check_context(config);
-  check_replicas(config.parallel, data_ranks(config.parallel));
-  check_batch(config.train, data_ranks(config.parallel));
-  check_model(config);
-  check_optimizer(config.optimizer, config.train.steps);
-  check_memory(config.memory);
-  check_budgets(config);
-  validate_overlap(config);
-  check_fp8(config.train);
-  check_data(config.data, config.eval);
-  check_folders(config);
-  check_links(config.links);
+  Mistakes mistakes;
+  check_each_key(config, mistakes);
+  mistakes.throw_if_any();  // rules between keys need values within their limits
+  check_parallel(config, mistakes);
+  mistakes.check([&] { check_model(config); });
+  check_optimizer(config.optimizer, config.train.steps, mistakes);
+  check_memory(config.memory, mistakes);
+  check_budgets(config, mistakes);
+  mistakes.check([&] { validate_overlap(config); });
+  check_fp8(config.train, mistakes);
+  check_data(config.data, config.eval, mistakes);
+  check_folders(config, mistakes);
+  check_links(config.links, mistakes);
+  mistakes.throw_if_any();
 }
 
 RunConfig resolved(RunConfig config) {

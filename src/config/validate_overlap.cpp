@@ -10,6 +10,7 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "config/fields.h"
+#include "config/mistakes.h"
 #include "config/tensor_sites.h"
 #include "config/value.h"
 
@@ -42,25 +43,24 @@ bool is_of_manual(const Field& field) {
          !field.name.starts_with(kTensorKeys);
 }
 
-void check_is_read(const RunConfig& config) {
+void check_is_read(const RunConfig& config, Mistakes& mistakes) {
   const RunConfig defaults;
   for (const Field& field : config_fields()) {
     const auto value = is_of_manual(field) ? value_of(field, config) : std::nullopt;
     if (value == std::nullopt || value == value_of(field, defaults)) {
       continue;
     }
-    if (config.overlap.mode != "manual") {
-      throw_config_error(
-          "overlap.{} = {}: is read with mode = \"manual\" only; mode is {}; set overlap.mode = "
-          "\"manual\" or remove the key",
-          field.name, to_text(*value), quote(config.overlap.mode));
-    }
-    if (contains(kOfStages, field.name) && config.parallel.pipeline == 1) {
-      throw_config_error(
-          "overlap.{} = {}: needs messages between pipeline stages, but parallel.pipeline = 1; set "
-          "parallel.pipeline above 1 or remove the key",
-          field.name, to_text(*value));
-    }
+    const bool is_read = mistakes.require(
+        config.overlap.mode == "manual",
+        "overlap.{} = {}: is read with mode = \"manual\" only; mode is {}; set overlap.mode = "
+        "\"manual\" or remove the key",
+        field.name, to_text(*value), quote(config.overlap.mode));
+    const bool has_stages = !contains(kOfStages, field.name) || config.parallel.pipeline > 1;
+    mistakes.require(
+        !is_read || has_stages,
+        "overlap.{} = {}: needs messages between pipeline stages, but parallel.pipeline = 1; set "
+        "parallel.pipeline above 1 or remove the key",
+        field.name, to_text(*value));
   }
 }
 
@@ -341,25 +341,31 @@ void check_shared_gpus(const RunConfig& config) {
 
 void validate_overlap(const RunConfig& config) {
   const OverlapConfig& overlap = config.overlap;
-  check_permission(overlap);
-  check_is_read(config);
-  check_gathers(overlap, config.parallel, config.memory);
-  check_context(overlap, config.parallel);
-  check_experts(config);
-  check_pairs(config);
-  check_messages(overlap);
-  check_schedule_key(overlap);
-  check_wgrads(overlap);
-  check_split_ops(overlap, config.parallel);
-  check_shared_gpus(config);
-  validate_tensor_overlap(overlap, config.parallel);
-  for (const std::string& pass : overlap.disable_passes) {
-    if (pass.empty()) {
-      throw_config_error(
-          "overlap.disable_passes = {}: has an empty name; `braid passes` lists the names",
-          to_text(ConfigValue(overlap.disable_passes), 60));
-    }
+  const ParallelConfig& parallel = config.parallel;
+  Mistakes mistakes;
+  mistakes.check([&] { check_permission(overlap); });
+  Mistakes unread;
+  check_is_read(config, unread);
+  if (!mistakes.check([&] { unread.throw_if_any(); })) {
+    mistakes.throw_if_any();  // what follows would say the same of keys that nothing reads
   }
+  mistakes.check([&] { check_gathers(overlap, parallel, config.memory); });
+  mistakes.check([&] { check_context(overlap, parallel); });
+  mistakes.check([&] { check_experts(config); });
+  mistakes.check([&] { check_pairs(config); });
+  mistakes.check([&] { check_messages(overlap); });
+  mistakes.check([&] { check_schedule_key(overlap); });
+  mistakes.check([&] { check_wgrads(overlap); });
+  mistakes.check([&] { check_split_ops(overlap, parallel); });
+  mistakes.check([&] { check_shared_gpus(config); });
+  mistakes.check([&] { validate_tensor_overlap(overlap, parallel); });
+  for (const std::string& pass : overlap.disable_passes) {
+    mistakes.require(!pass.empty(),
+                     "overlap.disable_passes = {}: has an empty name; `braid passes` lists the "
+                     "names",
+                     to_text(ConfigValue(overlap.disable_passes), 60));
+  }
+  mistakes.throw_if_any();
 }
 
 }  // namespace braid

@@ -120,7 +120,8 @@ class StageBuilder {
       add_loss(linear(builder_, output_projection(x), "logits"),
                {.labels = mtp_value(index, "labels"),
                 .scale = mtp_value(index, "loss_scale"),
-                .loss = mtp_value(index, "loss")});
+                .loss = mtp_value(index, "loss"),
+                .z = mtp_value(index, kZLossValue)});
     }
   }
 
@@ -178,8 +179,9 @@ class StageBuilder {
       linear_into(builder_, projection, logits, "logits");
       return;
     }
-    add_loss(linear(builder_, projection, "logits"),
-             {.labels = "labels", .scale = "loss_scale", .loss = "loss"});
+    add_loss(
+        linear(builder_, projection, "logits"),
+        {.labels = "labels", .scale = "loss_scale", .loss = "loss", .z = std::string(kZLossValue)});
   }
 
   /// The full names of a loss and of what it needs from the host.
@@ -187,26 +189,31 @@ class StageBuilder {
     std::string labels;
     std::string scale;
     std::string loss;
+    std::string z;
   };
 
   void add_loss(ValueId logits, const LossNames& names) {
-    const DType loss_dtype = accumulator_dtype(options_.dtype);
-    const ValueId labels = row_input(names.labels);
-    const ValueId scale = builder_.named_value(
-        {.name = names.scale, .dtype = loss_dtype, .shape = {1}, .kind = ValueKind::kInput});
-    const ValueId loss = builder_.named_value(
-        {.name = names.loss, .dtype = loss_dtype, .shape = {1}, .kind = ValueKind::kOutput});
+    const auto number = [&](const std::string& name, ValueKind kind) {
+      return builder_.named_value(
+          {.name = name, .dtype = accumulator_dtype(options_.dtype), .shape = {1}, .kind = kind});
+    };
+    const ZLoss z{options_.z_loss};
+    LossOperands operands{.logits = logits,
+                          .labels = row_input(names.labels),
+                          .loss_scale = number(names.scale, ValueKind::kInput),
+                          .loss = number(names.loss, ValueKind::kOutput)};
+    if (z.z_loss > 0) {
+      operands.z = number(names.z, ValueKind::kOutput);
+    }
     if (!tensor_.is_split()) {
-      cross_entropy(builder_, logits, labels, scale, loss, spec_.vocabulary, "loss");
+      cross_entropy(builder_, operands, {.vocabulary = spec_.vocabulary, .z = z}, "loss");
       return;
     }
     sharded_cross_entropy(
         builder_,
-        {.logits = logits,
-         .labels = labels,
-         .loss_scale = scale,
-         .loss = loss,
+        {.operands = operands,
          .shard = {.vocabulary = spec_.vocabulary, .vocabulary_begin = vocabulary_.begin},
+         .z = z,
          .group = kTensorGroup,
          .num_ranks = tensor_.size},
         "loss");

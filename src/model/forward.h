@@ -18,8 +18,8 @@
 namespace braid {
 
 enum class ForwardEnd : uint8_t {
-  kLoss,  ///< ends in the value "loss" f32 [1]; needs the inputs "labels" i32 [N] and "loss_scale"
-          ///< f32 [1]
+  kLoss,  ///< ends in the value "loss" f32 [1], with ForwardOptions::z_loss also "z_loss" f32 [1];
+          ///< needs the inputs "labels" i32 [N] and "loss_scale" f32 [1]
   kLogits,  ///< ends in the output "logits" [N, columns of this tensor rank], which are tokens from
             ///< index * columns; columns past the vocabulary are padding
 };
@@ -36,6 +36,9 @@ struct RouterLosses {
 /// The site of the losses inside sequences; the others are at "moe.losses".
 inline constexpr std::string_view kSequenceLossesSite = "moe.sequence_losses";
 
+/// The ZLoss of the head; that of a depth of multi-token prediction is `mtp_value` of this name.
+inline constexpr std::string_view kZLossValue = "z_loss";
+
 /// Inputs of a stage with documents (ops/documents.h): starts i32 [N] of the rows of this rank,
 /// and, if context ranks exchange heads for sequence, those of the rows of all that do.
 inline constexpr std::string_view kDocumentStarts = "document_starts";
@@ -50,6 +53,7 @@ struct ForwardOptions {
   ContextShard context;
   ExpertShard experts;
   bool mtp = false;              ///< with kLoss: also the losses of multi-token prediction
+  double z_loss = 0;             ///< ZLoss of each head (ops/cross_entropy.h), with kLoss
   RouterLosses router_losses;    ///< a stage with experts then needs the input "loss_scale", too
   AttentionDocuments documents;  ///< of each sequence; none: a sequence is one document
   std::optional<TokenCache> cache = {};  ///< the rows continue sequences of earlier runs

@@ -30,7 +30,8 @@ std::string mtp_unit(int64_t index);
 int32_t mtp_layer_number(const ModelSpec& spec, int64_t index);
 
 /// The names of a depth's values that the host writes or reads: "mtp.0.tokens" i32 [N],
-/// "mtp.0.labels" i32 [N], "mtp.0.loss_scale" f32 [1] and "mtp.0.loss" f32 [1].
+/// "mtp.0.labels" i32 [N], "mtp.0.loss_scale" f32 [1], "mtp.0.loss" f32 [1] and with
+/// ForwardOptions::z_loss "mtp.0.z_loss" f32 [1].
 std::string mtp_value(int64_t index, std::string_view name);
 
 /// mtp_loss_weight / mtp_depth: the weight of the loss of one depth.

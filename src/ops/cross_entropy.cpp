@@ -1,6 +1,7 @@
 #include "ops/cross_entropy.h"
 
 #include <array>
+#include <vector>
 
 #include "ops/attributes.h"
 #include "ops/autodiff.h"
@@ -15,6 +16,21 @@ void check_shard(const OperandChecker& operands, const CrossEntropyShardAttribut
                    "vocabulary must be at least 1, vocabulary_begin at least 0");
 }
 
+void check_z_loss(OperandChecker& operands, const ZLoss& z) {
+  operands.require(z.z_loss >= 0, "z_loss must be at least 0");
+}
+
+/// The results of a loss; `wide` is their type.
+void expect_losses(OperandChecker& operands, DType wide, int64_t rows, const ZLoss& z) {
+  operands.expect("loss", Access::kWrite, wide, {1});
+  operands.expect("lse", Access::kWrite, wide, {rows});
+  check_z_loss(operands, z);
+  if (z.z_loss > 0) {
+    operands.expect("z", Access::kWrite, wide, {1});
+  }
+  operands.done();
+}
+
 void check_cross_entropy(const OpSpec& spec) {
   const auto attributes = attributes_of<CrossEntropyAttributes>(spec);
   OperandChecker operands(spec);
@@ -23,9 +39,7 @@ void check_cross_entropy(const OpSpec& spec) {
                    "vocabulary must lie in [1, columns of logits]");
   operands.expect("labels", Access::kRead, DType::kI32, {logits.shape[0]});
   operands.expect("loss_scale", Access::kRead, accumulator_dtype(logits.dtype), {1});
-  operands.expect("loss", Access::kWrite, accumulator_dtype(logits.dtype), {1});
-  operands.expect("lse", Access::kWrite, accumulator_dtype(logits.dtype), {logits.shape[0]});
-  operands.done();
+  expect_losses(operands, accumulator_dtype(logits.dtype), logits.shape[0], attributes.z);
 }
 
 void check_cross_entropy_partial(const OpSpec& spec) {
@@ -40,7 +54,7 @@ void check_cross_entropy_partial(const OpSpec& spec) {
 }
 
 void check_cross_entropy_merge(const OpSpec& spec) {
-  static_cast<void>(attributes_of<NoAttributes>(spec));
+  const auto attributes = attributes_of<CrossEntropyMergeAttributes>(spec);
   OperandChecker operands(spec);
   const OperandSpec& stats = operands.next_floating("stats", Access::kRead, 2);
   const OperandSpec& labels = operands.next("labels", Access::kRead, 1);
@@ -51,16 +65,15 @@ void check_cross_entropy_merge(const OpSpec& spec) {
                        stats.shape[0] % rows == 0 && stats.shape[0] > 0,
                    "stats must be accumulators [R*N,3] for N labels");
   operands.expect("loss_scale", Access::kRead, stats.dtype, {1});
-  operands.expect("loss", Access::kWrite, stats.dtype, {1});
-  operands.expect("lse", Access::kWrite, stats.dtype, {rows});
-  operands.done();
+  expect_losses(operands, stats.dtype, rows, attributes.z);
 }
 
 void check_cross_entropy_backward(const OpSpec& spec) {
-  const auto shard = attributes_of<CrossEntropyShardAttributes>(spec);
+  const auto attributes = attributes_of<CrossEntropyBackwardAttributes>(spec);
   OperandChecker operands(spec);
   const OperandSpec& logits = operands.next_floating("logits", Access::kRead, 2);
-  check_shard(operands, shard);
+  check_shard(operands, attributes.shard);
+  check_z_loss(operands, attributes.z);
   operands.expect("labels", Access::kRead, DType::kI32, {logits.shape[0]});
   operands.expect("loss_scale", Access::kRead, accumulator_dtype(logits.dtype), {1});
   operands.expect("lse", Access::kRead, accumulator_dtype(logits.dtype), {logits.shape[0]});
@@ -74,10 +87,10 @@ struct LossValues {
 };
 
 void add_backward(BackwardBuilder& builder, const Node& node, const LossValues& values,
-                  const CrossEntropyShardAttributes& shard) {
+                  const CrossEntropyBackwardAttributes& attributes) {
   const ValueId d_logits = builder.new_grad(values.logits);
   builder.add_node(
-      node, "cross_entropy_backward", to_attributes(shard),
+      node, "cross_entropy_backward", to_attributes(attributes),
       std::array{Operand{values.logits}, Operand{values.labels}, Operand{values.loss_scale},
                  Operand{values.lse}, Operand{d_logits, Access::kWrite}},
       Phase::kDgrad);
@@ -85,12 +98,13 @@ void add_backward(BackwardBuilder& builder, const Node& node, const LossValues& 
 }
 
 void cross_entropy_backward(BackwardBuilder& builder, const Node& node) {
+  const auto attributes = attributes_of<CrossEntropyAttributes>(node.spec);
   add_backward(builder, node,
                {.logits = node.operands[0],
                 .labels = node.operands[1],
                 .loss_scale = node.operands[2],
                 .lse = node.operands[4]},
-               {.vocabulary = attributes_of<CrossEntropyAttributes>(node.spec).vocabulary});
+               {.shard = {.vocabulary = attributes.vocabulary}, .z = attributes.z});
 }
 
 // The gradient does not pass through the statistics: it needs only lse and a rank's own logits, so
@@ -105,12 +119,25 @@ void cross_entropy_merge_backward(BackwardBuilder& builder, const Node& node) {
                 .labels = partial.operands[1],
                 .loss_scale = node.operands[2],
                 .lse = node.operands[4]},
-               attributes_of<CrossEntropyShardAttributes>(partial.spec));
+               {.shard = attributes_of<CrossEntropyShardAttributes>(partial.spec),
+                .z = attributes_of<CrossEntropyMergeAttributes>(node.spec).z});
 }
 
-template <class Attributes>
 IntegerNeed tokens_of_vocabulary(const OpSpec& spec, size_t /*operand*/) {
-  return {.limit = attributes_of<Attributes>(spec).vocabulary};
+  return {.limit = std::get<int64_t>(*spec.find_attribute("vocabulary"))};
+}
+
+/// Appends the results that the host reads.
+std::vector<Operand> with_losses(std::vector<Operand> inputs, const LossOperands& operands,
+                                 ValueId lse, const ZLoss& z) {
+  check(operands.z.has_value() == (z.z_loss > 0), "z_loss = {} {} a value for it", z.z_loss,
+        operands.z ? "with" : "without");
+  inputs.push_back({operands.loss, Access::kWrite});
+  inputs.push_back({lse, Access::kWrite});
+  if (operands.z) {
+    inputs.push_back({*operands.z, Access::kWrite});
+  }
+  return inputs;
 }
 
 }  // namespace
@@ -124,7 +151,7 @@ const OpDefinition kCrossEntropyOp{
     .cost = elementwise_cost<4>,
     .backward = cross_entropy_backward,
     .split = kNeverSplit,
-    .integers = tokens_of_vocabulary<CrossEntropyAttributes>,
+    .integers = tokens_of_vocabulary,
 };
 
 const OpDefinition kCrossEntropyPartialOp{
@@ -136,7 +163,7 @@ const OpDefinition kCrossEntropyPartialOp{
     .cost = elementwise_cost<4>,
     .split = kNeverSplit,
     .part_begin = "vocabulary_begin",
-    .integers = tokens_of_vocabulary<CrossEntropyShardAttributes>,
+    .integers = tokens_of_vocabulary,
 };
 
 const OpDefinition kCrossEntropyMergeOp{
@@ -159,39 +186,39 @@ const OpDefinition kCrossEntropyBackwardOp{
     .cost = elementwise_cost<4>,
     .split = kNeverSplit,
     .part_begin = "vocabulary_begin",
-    .integers = tokens_of_vocabulary<CrossEntropyShardAttributes>,
+    .integers = tokens_of_vocabulary,
 };
 
-void cross_entropy(GraphBuilder& builder, ValueId logits, ValueId labels, ValueId loss_scale,
-                   ValueId loss, int64_t vocabulary, std::string_view site) {
-  const Value input = builder.value(logits);
+void cross_entropy(GraphBuilder& builder, const LossOperands& operands,
+                   const CrossEntropyAttributes& attributes, std::string_view site) {
+  const Value logits = builder.value(operands.logits);
   const ValueId lse = builder.add_activation(fmt::format("{}.lse", site),
-                                             accumulator_dtype(input.dtype), {input.shape[0]});
-  builder.add_node("cross_entropy", to_attributes(CrossEntropyAttributes{.vocabulary = vocabulary}),
-                   std::array{Operand{logits}, Operand{labels}, Operand{loss_scale},
-                              Operand{loss, Access::kWrite}, Operand{lse, Access::kWrite}},
+                                             accumulator_dtype(logits.dtype), {logits.shape[0]});
+  builder.add_node("cross_entropy", to_attributes(attributes),
+                   with_losses({{operands.logits}, {operands.labels}, {operands.loss_scale}},
+                               operands, lse, attributes.z),
                    site);
 }
 
-void sharded_cross_entropy(GraphBuilder& builder, const ShardedCrossEntropy& operands,
+void sharded_cross_entropy(GraphBuilder& builder, const ShardedCrossEntropy& sharded,
                            std::string_view site) {
+  const LossOperands& operands = sharded.operands;
   const Value logits = builder.value(operands.logits);
   const DType wide = accumulator_dtype(logits.dtype);
   const int64_t rows = logits.shape[0];
   const ValueId stats =
       builder.add_activation(fmt::format("{}.stats", site), wide, {rows, kCrossEntropyStats});
-  builder.add_node("cross_entropy_partial", to_attributes(operands.shard),
+  builder.add_node("cross_entropy_partial", to_attributes(sharded.shard),
                    std::array{Operand{operands.logits}, Operand{operands.labels},
                               Operand{stats, Access::kWrite}},
                    site);
-  const ValueId all_stats = all_gather(builder, stats, operands.group, operands.num_ranks,
+  const ValueId all_stats = all_gather(builder, stats, sharded.group, sharded.num_ranks,
                                        fmt::format("{}.all_stats", site));
   const ValueId lse = builder.add_activation(fmt::format("{}.lse", site), wide, {rows});
-  builder.add_node(
-      "cross_entropy_merge", {},
-      std::array{Operand{all_stats}, Operand{operands.labels}, Operand{operands.loss_scale},
-                 Operand{operands.loss, Access::kWrite}, Operand{lse, Access::kWrite}},
-      site);
+  builder.add_node("cross_entropy_merge", to_attributes(CrossEntropyMergeAttributes{sharded.z}),
+                   with_losses({{all_stats}, {operands.labels}, {operands.loss_scale}}, operands,
+                               lse, sharded.z),
+                   site);
 }
 
 }  // namespace braid

@@ -62,6 +62,7 @@ class TrainProgram {
                            .dtype = options.dtype,
                            .end = ForwardEnd::kLoss,
                            .mtp = true,
+                           .z_loss = options.z_loss,
                            .router_losses = options.router_losses,
                            .documents = options.documents,
                            .watch_experts = options.watch_experts,
@@ -102,8 +103,9 @@ class TrainProgram {
   void bind_io() {
     const int64_t microbatches = options_.num_microbatches;
     ProgramBuilder& builder = start_.builder;
+    const int64_t rows = (1 + mtp_depth_) * (options_.z_loss > 0 ? 2 : 1);
     losses_ = add_io(builder, "losses", accumulator_dtype(options_.dtype),
-                     mtp_depth_ == 0 ? Shape{microbatches} : Shape{1 + mtp_depth_, microbatches});
+                     rows == 1 ? Shape{microbatches} : Shape{rows, microbatches});
     std::vector<std::string> router_losses;
     std::map<std::string, Value> values = jobs_.io_values();
     bind_mtp(values);
@@ -111,6 +113,8 @@ class TrainProgram {
     for (const auto& [name, value] : values) {
       if (name == "loss") {
         jobs_.bind(name, {losses_, 1});
+      } else if (name == kZLossValue) {
+        jobs_.bind(name, {.buffer = losses_, .stride_elems = 1, .begin = z_losses_begin()});
       } else if (value.kind == ValueKind::kOutput) {
         router_losses.push_back(name);
       } else if (name == "loss_scale") {
@@ -149,7 +153,13 @@ class TrainProgram {
          0);
     bind("loss_scale", add_io(builder, "mtp_loss_scales", scale.dtype, {mtp_depth_}), 1, 0, 0);
     bind("loss", losses_, microbatches, 1, microbatches);
+    if (options_.z_loss > 0) {
+      bind(kZLossValue, losses_, microbatches, 1, z_losses_begin() + microbatches);
+    }
   }
+
+  /// Behind the losses of the head and of all depths.
+  int64_t z_losses_begin() const { return (1 + mtp_depth_) * options_.num_microbatches; }
 
   /// Binds one buffer for the choices of all routers, and removes them from `values`.
   void bind_routing(std::map<std::string, Value>& values) {

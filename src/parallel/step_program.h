@@ -21,6 +21,7 @@ struct TrainProgramOptions {
   int64_t num_microbatches = 1;       ///< per rank and step
   DType dtype = DType::kF32;          ///< f32, bf16; f64 for gradient checks (without optimizer)
   std::optional<Fp8Recipe> fp8 = {};  ///< of products in layers; f32 or bf16 otherwise
+  double z_loss = 0;                  ///< of heads (ForwardOptions::z_loss)
   RouterLosses router_losses = {};
   AttentionDocuments documents = {};  ///< of each sequence
   bool watch_experts = false;         ///< counts the rows of each expert
@@ -52,11 +53,13 @@ struct TrainProgramOptions {
 /// the router * experts per token], whose routers runtime/rank_routing.h tells apart. After the
 /// step the host reads "losses" f32 [M], or [1 + D, M] (summed over all ranks; the sum of the first
 /// M is the loss of the step, and those behind them are the losses of each depth, times
-/// mtp_loss_weight / D), "grad_norm" f32 [1] and "grad_scale" f32 [1] (0: the step was skipped).
-/// They are the same on every rank. Two more are those of the rank alone, and plan/tallies.h says
-/// what is where in them: "tallies" i64 with Fp8Recipe::watch, `watch_experts` or `watch_room`, and
-/// "router_losses" f32 [outputs, M, 2] with router losses, which are sums over microbatches and
-/// ranks like the loss of the step. With RoutingUse::kRecorded "routing" is a result, too.
+/// mtp_loss_weight / D; with `z_loss` there are as many rows again, for z of the model's head and
+/// of each depth, which the gradient includes), "grad_norm" f32 [1] and "grad_scale" f32 [1] (0:
+/// the step was skipped). They are the same on every rank. Two more are those of the rank alone,
+/// and plan/tallies.h says what is where in them: "tallies" i64 with Fp8Recipe::watch,
+/// `watch_experts` or `watch_room`, and "router_losses" f32 [outputs, M, 2] with router losses,
+/// which are sums over microbatches and ranks like the loss of the step. With RoutingUse::kRecorded
+/// "routing" is a result, too.
 Program build_train_program(const ModelSpec& model, const ParameterLayout& layout, const Mesh& mesh,
                             int rank, const TrainProgramOptions& options);
 

@@ -17,6 +17,7 @@ std::vector<Program> build_programs(const RunSpec& run, const ParameterLayout& l
                                           .num_microbatches = run.num_microbatches,
                                           .dtype = dtype,
                                           .fp8 = fp8,
+                                          .z_loss = run.config.train.z_loss,
                                           .router_losses = run.router_losses,
                                           .documents = run.documents,
                                           .watch_experts = run.watch_experts,

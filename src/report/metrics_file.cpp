@@ -43,6 +43,9 @@ constexpr const char* kReruns = "reruns";
 /// Of runs with multi-token prediction.
 constexpr const char* kMtpLosses = "mtp_losses";
 
+/// Of runs with train.z_loss; of routers, in each record.
+constexpr const char* kZLoss = "z_loss";
+
 /// Throws bad_optional_access if it is no integer.
 void read_member(const Json& json, const char* name, int64_t& value) {
   value = json_integer(json.at(name)).value();
@@ -79,7 +82,7 @@ void visit_experts(Record& record, Visit&& visit) {
   visit("dead", record.dead);
   visit("balance_loss", record.balance_loss);
   visit(kSequenceBalanceLoss.data(), record.sequence_balance_loss);
-  visit("z_loss", record.z_loss);
+  visit(kZLoss, record.z_loss);
 }
 
 /// The numbers of room for rows.
@@ -148,6 +151,9 @@ Record parse_record(std::string_view line, std::string_view where) {
       record.mtp_losses.push_back(number_or_nan(loss));
     }
   }
+  if (json.contains(kZLoss)) {
+    record.z_loss = number_or_nan(json.at(kZLoss));
+  }
   return record;
 }
 
@@ -215,6 +221,9 @@ std::string metrics_line(const StepRecord& record) {
   }
   if (!record.mtp_losses.empty()) {
     json[kMtpLosses] = record.mtp_losses;
+  }
+  if (record.z_loss) {
+    json[kZLoss] = *record.z_loss;
   }
   return json.dump() + "\n";
 }

@@ -22,6 +22,7 @@ struct StepRecord {
   int64_t nan_steps = 0;      ///< since the start of the run
   int64_t reruns = 0;         ///< times that this step ran again for more room for rows of experts
   std::vector<double> mtp_losses = {};  ///< of each depth of multi-token prediction, like `loss`
+  std::optional<double> z_loss = {};    ///< mean squared log-sum-exp of logits; none: not computed
 };
 
 /// Steps ran again because a device may have failed.

@@ -395,11 +395,11 @@ StepResult Engine::finish_step() {
 StepResult Engine::result_of(size_t slot) const {
   const StepExchange::Values& values = exchanges_.front().slot(slot);
   StepResult result;
-  const auto sum_of = [&](int64_t depth) {
+  const auto sum_of = [&](int64_t row) {
     const auto microbatches = static_cast<size_t>(plan_.run.num_microbatches);
     double sum = 0;
     for (const float loss :
-         values.losses.subspan(static_cast<size_t>(depth) * microbatches, microbatches)) {
+         values.losses.subspan(static_cast<size_t>(row) * microbatches, microbatches)) {
       sum += loss;
     }
     return sum;
@@ -408,6 +408,9 @@ StepResult Engine::result_of(size_t slot) const {
   result.loss = sum_of(0);
   for (int64_t depth = 1; depth <= model.mtp_depth; ++depth) {
     result.mtp_losses.push_back(sum_of(depth) / mtp_weight(model));
+  }
+  if (const double coefficient = plan_.run.config.train.z_loss; coefficient > 0) {
+    result.z_loss = sum_of(1 + model.mtp_depth) / coefficient;
   }
   result.grad_norm = values.grad_norm.front();
   result.skipped = values.grad_scale.front() == 0.0f;

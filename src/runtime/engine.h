@@ -56,6 +56,7 @@ int threads_per_rank(int64_t configured, int64_t num_ranks);
 struct StepResult {
   double loss = 0;                      ///< mean over the global batch, in nats per token
   std::vector<double> mtp_losses = {};  ///< the same of each depth of multi-token prediction
+  std::optional<double> z_loss = {};    ///< with train.z_loss: mean squared log-sum-exp of logits
   double grad_norm = 0;                 ///< before clipping
   bool skipped = false;     ///< the gradient norm was not finite, so nothing was updated
   int64_t reruns = 0;       ///< times that it ran again because rows of experts had no room

@@ -41,6 +41,9 @@ void LogInterval::add(const StepRecord& record) {
     loss_sum_ += record.loss;
     mtp_loss_sums_.resize(record.mtp_losses.size());
     std::ranges::transform(mtp_loss_sums_, record.mtp_losses, mtp_loss_sums_.begin(), std::plus());
+    if (record.z_loss) {
+      z_loss_sum_ = z_loss_sum_.value_or(0) + *record.z_loss;
+    }
   }
   ms_sum_ += record.step_ms;
   tokens_sum_ += record.tokens_per_s * record.step_ms / 1e3;
@@ -68,6 +71,9 @@ std::string LogInterval::megatron_line(int64_t time_ns, const RunSize& run) cons
       line += fmt::format(" mtp_{} loss: {:.6E} |", i + 1,
                           mtp_loss_sums_[i] / static_cast<double>(num_advanced_));
     }
+    if (z_loss_sum_) {
+      line += fmt::format(" z loss: {:.6E} |", *z_loss_sum_ / static_cast<double>(num_advanced_));
+    }
   }
   if (expert_load_ > 0) {
     line += fmt::format(" busiest expert: {:.2f}x |", expert_load_);
@@ -94,6 +100,9 @@ std::string LogInterval::rare_figures() const {
   for (size_t i = 0; i < mtp_loss_sums_.size() && num_advanced_ > 0; ++i) {
     parts.push_back(fmt::format("loss {} ahead {:.4f}", i + 2,
                                 mtp_loss_sums_[i] / static_cast<double>(num_advanced_)));
+  }
+  if (z_loss_sum_) {
+    parts.push_back(fmt::format("z {:.4g}", *z_loss_sum_ / static_cast<double>(num_advanced_)));
   }
   if (expert_load_ > 0) {
     parts.push_back(fmt::format("busiest expert {:.2f}x", expert_load_));

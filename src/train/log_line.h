@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,13 +35,13 @@ class LogInterval {
   ///   step  550/1000  loss 4.5338  grad 0.523  lr 3.00e-04  314 ms  6.43K tok/s
   ///
   /// with a second line, indented, for everything else that Megatron-LM's line may have: losses of
-  /// multi-token prediction, loads of experts, reruns, skipped and NaN steps. Both are at most 80
-  /// columns wide up to a million steps and a few depths. The other is Megatron-LM's log line, with
-  /// its field names and widths, without "\n". "lm loss" and "mtp_1 loss", ..., those of
-  /// multi-token prediction by depth, are left out if every step was skipped, "busiest expert" if
-  /// no load was set, "room used" if no room was, "dropped rows" and "reruns" if there were none.
-  /// The counters of skipped and NaN steps, and of reruns, are those of the interval. `time_ns`:
-  /// Unix time, printed as local time. Begins the next interval.
+  /// multi-token prediction, mean squared log-sum-exp (z), loads of experts, reruns, skipped and
+  /// NaN steps. Both are at most 80 columns wide up to a million steps and a few depths. The other
+  /// is Megatron-LM's log line, with its field names and widths, without "\n". "lm loss" and "mtp_1
+  /// loss", ..., those of multi-token prediction by depth, are left out if every step was skipped,
+  /// "busiest expert" if no load was set, "room used" if no room was, "dropped rows" and "reruns"
+  /// if there were none. The counters of skipped and NaN steps, and of reruns, are those of the
+  /// interval. `time_ns`: Unix time, printed as local time. Begins the next interval.
   std::string take_line(int64_t time_ns, const RunSize& run,
                         LogFormat format = LogFormat::kMegatron);
 
@@ -65,6 +66,7 @@ class LogInterval {
   Room room_;
   double loss_sum_ = 0;
   std::vector<double> mtp_loss_sums_;  // by depth
+  std::optional<double> z_loss_sum_;   // none: not computed, or every step was skipped
   double ms_sum_ = 0;
   double tflops_sum_ = 0;  ///< sum of work, not of rates
   double tokens_sum_ = 0;

@@ -94,6 +94,9 @@ struct RunLog::State {
         tensorboard->scalar(time_s, record.step, fmt::format("mtp-{}-loss", i + 1),
                             record.mtp_losses[i]);
       }
+      if (record.z_loss) {
+        tensorboard->scalar(time_s, record.step, "z-loss", *record.z_loss);
+      }
       tensorboard->scalar(time_s, record.step, "learning-rate", record.learning_rate);
       tensorboard->scalar(time_s, record.step, "grad-norm", record.grad_norm);
       tensorboard->scalar(time_s, record.step, "tokens-per-second", record.tokens_per_s);

@@ -62,7 +62,8 @@ StepRecord StepMeter::end(const StepResult& result) {
           .skipped_steps = skipped_steps_,
           .nan_steps = nan_steps_,
           .reruns = result.reruns,
-          .mtp_losses = result.mtp_losses};
+          .mtp_losses = result.mtp_losses,
+          .z_loss = result.z_loss};
 }
 
 double StepMeter::median_tokens_per_s() const {

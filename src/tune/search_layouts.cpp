@@ -11,6 +11,7 @@
 #include "base/errors.h"
 #include "base/parallel_for.h"
 #include "base/text.h"
+#include "config/mistakes.h"
 #include "config/validate.h"
 #include "plan/memory_needs.h"
 #include "plan/model_setup.h"
@@ -345,7 +346,7 @@ class Search {
                              PlannedRanks::kOnePerStage);
       take_figures(run, result);
     } catch (const ConfigError& error) {
-      trial.refusal = error.what();
+      trial.refusal = mistakes_of(error).front();
       return trial;
     }
     trial.allowed = true;

@@ -4,6 +4,7 @@ namespace braid {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 
 struct BadSetting {
   std::string name;
@@ -88,6 +89,24 @@ TEST_F(ConfigFile, MissingFolderAndSyntax) {
               AllOf(HasSubstr("bad.toml:3: "), HasSubstr("did you mean train.sequence?")));
   write("bad.toml", std::string("\0\xff\x01", 3));
   EXPECT_THAT(error_of({"plan", "bad.toml"}, 2), HasSubstr("bad.toml"));
+}
+
+TEST_F(ConfigFile, AllMistakesAreListedAndCounted) {
+  write_run();
+  write("bad.toml", "[train]\nsteps = 0\nsequnce = 4\n[optimizer]\nname = 3\n");
+  const ChildResult of_keys = braid({"train", "bad.toml", "--set", "eval.interval=-1"});
+  EXPECT_EQ(of_keys.exit_code, 2);
+  EXPECT_THAT(of_keys.err, MatchesRegex("braid: bad.toml:2: train.steps = 0: [^\n]+\n"
+                                        "braid: bad.toml:3: unknown key train.sequnce = 4; [^\n]+\n"
+                                        "braid: bad.toml:5: optimizer.name = 3: [^\n]+\n"
+                                        "braid: --set: eval.interval = -1: [^\n]+\n"
+                                        "braid: 4 mistakes\n"));
+  const ChildResult of_rules = braid({"plan", "run.toml", "--set", "train.global_batch=7", "--set",
+                                      "train.microbatch=2", "--set", "optimizer.momentum=0.5"});
+  EXPECT_EQ(of_rules.exit_code, 2);
+  EXPECT_THAT(of_rules.err, MatchesRegex("braid: train.global_batch = 7: [^\n]+\n"
+                                         "braid: optimizer.momentum = 0.5: [^\n]+\n"
+                                         "braid: 2 mistakes\n"));
 }
 
 TEST_F(ConfigFile, VariableOfTheEnvironmentIsNamed) {

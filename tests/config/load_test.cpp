@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "config/config_text.h"
+#include "config/mistakes.h"
 
 namespace braid {
 namespace {
@@ -81,6 +82,18 @@ TEST(ParseConfig, ReportsAllMistakesByLine) {
     EXPECT_THAT(error.mistakes(), ElementsAre(StartsWith("run.toml:2: train.steps"),
                                               StartsWith("run.toml:4: unknown key data.splitt"),
                                               StartsWith("run.toml:5: unknown section [banana]")));
+  }
+}
+
+TEST(ParseConfig, ReportsMistakesOfOverridesBehindThoseOfTheFile) {
+  const std::vector<std::string> overrides = {"train.steps=0", "train.seed=5", "optimizer.rate=1"};
+  try {
+    parse_config("[train]\nsequence = 0\n", "run.toml", overrides);
+    FAIL();
+  } catch (const ConfigMistakes& error) {
+    EXPECT_THAT(error.mistakes(), ElementsAre(StartsWith("run.toml:2: train.sequence = 0"),
+                                              StartsWith("--set: train.steps = 0"),
+                                              HasSubstr("unknown key optimizer.rate")));
   }
 }
 

@@ -50,12 +50,21 @@ std::vector<double> make_logits(Sizes s) {
   return logits;
 }
 
-KernelCase forward_case(DType dtype, Sizes s) {
+/// With z_loss, operand z is behind the others.
+OpSpec with_z(OpSpec spec, double z_loss) {
+  if (z_loss > 0) {
+    spec.operands.push_back(write(DType::kF32, {1}));
+  }
+  return spec;
+}
+
+KernelCase forward_case(DType dtype, Sizes s, double z_loss = 0) {
   KernelCase kernel_case(
-      {"cross_entropy",
-       to_attributes(CrossEntropyAttributes{.vocabulary = s.vocabulary}),
-       {read(dtype, {s.rows, s.columns}), read(DType::kI32, {s.rows}), read(DType::kF32, {1}),
-        write(DType::kF32, {1}), write(DType::kF32, {s.rows})}});
+      with_z({"cross_entropy",
+              to_attributes(CrossEntropyAttributes{.vocabulary = s.vocabulary, .z = {z_loss}}),
+              {read(dtype, {s.rows, s.columns}), read(DType::kI32, {s.rows}),
+               read(DType::kF32, {1}), write(DType::kF32, {1}), write(DType::kF32, {s.rows})}},
+             z_loss));
   kernel_case.set(0, make_logits(s));
   kernel_case.set(1, make_labels(s));
   kernel_case.set_all(2, kLossScale);
@@ -63,11 +72,12 @@ KernelCase forward_case(DType dtype, Sizes s) {
 }
 
 /// lse is that of the logits, from the CPU.
-KernelCase backward_case(DType dtype, Sizes s) {
+KernelCase backward_case(DType dtype, Sizes s, double z_loss = 0) {
   const KernelCase forward = f64_reference(forward_case(dtype, s));
   KernelCase kernel_case(
       {"cross_entropy_backward",
-       to_attributes(CrossEntropyShardAttributes{.vocabulary = s.vocabulary}),
+       to_attributes(
+           CrossEntropyBackwardAttributes{.shard = {.vocabulary = s.vocabulary}, .z = {z_loss}}),
        {read(dtype, {s.rows, s.columns}), read(DType::kI32, {s.rows}), read(DType::kF32, {1}),
         read(DType::kF32, {s.rows}), write(dtype, {s.rows, s.columns})}});
   kernel_case.set(0, make_logits(s));
@@ -93,6 +103,30 @@ TEST_F(CrossEntropyCudaTest, BackwardEqualsTheCpu) {
       expect_equals_cpu(backward_case(dtype, s), context(), rounded_once(1e-6, 4e-6),
                         name_of(dtype, s));
     }
+  }
+}
+
+// The square of lse doubles its relative error.
+TEST_F(CrossEntropyCudaTest, LossOfTheLogSumExpEqualsTheCpus) {
+  for (const DType dtype : kCudaDtypes) {
+    for (const Sizes s : kSizes) {
+      expect_equals_cpu(forward_case(dtype, s, 0.02), context(), rounded_once(4e-6, 4e-6),
+                        name_of(dtype, s));
+      expect_equals_cpu(backward_case(dtype, s, 0.02), context(), rounded_once(2e-6, 4e-6),
+                        name_of(dtype, s));
+    }
+  }
+}
+
+// Without the coefficient, and with it: the loss and lse are the same bits.
+TEST_F(CrossEntropyCudaTest, LossOfTheLogSumExpLeavesTheOtherResultsAsTheyAre) {
+  for (const Sizes s : kSizes) {
+    KernelCase plain = forward_case(DType::kBF16, s);
+    KernelCase with = forward_case(DType::kBF16, s, 0.02);
+    run_on_cuda(plain, context());
+    run_on_cuda(with, context());
+    EXPECT_TRUE(plain.bytes(3) == with.bytes(3)) << name_of(DType::kBF16, s);
+    EXPECT_TRUE(plain.bytes(4) == with.bytes(4)) << name_of(DType::kBF16, s);
   }
 }
 
@@ -181,10 +215,10 @@ KernelCase partial_case(DType dtype, const Shard& s) {
 }
 
 /// lse is about what a softmax over all ranks has.
-KernelCase shard_backward_case(DType dtype, const Shard& s) {
+KernelCase shard_backward_case(DType dtype, const Shard& s, double z_loss = 0) {
   KernelCase kernel_case(
       {"cross_entropy_backward",
-       to_attributes(s.of),
+       to_attributes(CrossEntropyBackwardAttributes{.shard = s.of, .z = {z_loss}}),
        {read(dtype, {s.rows, s.columns}), read(DType::kI32, {s.rows}), read(DType::kF32, {1}),
         read(DType::kF32, {s.rows}), write(dtype, {s.rows, s.columns})}});
   set_shard_inputs(kernel_case, s);
@@ -193,12 +227,13 @@ KernelCase shard_backward_case(DType dtype, const Shard& s) {
   return kernel_case;
 }
 
-KernelCase merge_case(int64_t rows, int64_t ranks) {
+KernelCase merge_case(int64_t rows, int64_t ranks, double z_loss = 0) {
   KernelCase kernel_case(
-      {"cross_entropy_merge",
-       {},
-       {read(DType::kF32, {ranks * rows, kCrossEntropyStats}), read(DType::kI32, {rows}),
-        read(DType::kF32, {1}), write(DType::kF32, {1}), write(DType::kF32, {rows})}});
+      with_z({"cross_entropy_merge",
+              to_attributes(CrossEntropyMergeAttributes{{z_loss}}),
+              {read(DType::kF32, {ranks * rows, kCrossEntropyStats}), read(DType::kI32, {rows}),
+               read(DType::kF32, {1}), write(DType::kF32, {1}), write(DType::kF32, {rows})}},
+             z_loss));
   TestRandom random(9);
   std::vector<double> stats;
   for (int64_t i = 0; i < ranks * rows; ++i) {
@@ -219,8 +254,11 @@ TEST_F(CrossEntropyCudaTest, StatisticsEqualTheCpus) {
     for (const Shard& s : kShards) {
       expect_equals_cpu(partial_case(dtype, s), context(), rounded_once(1e-6, 4e-6),
                         fmt::format("{} of {}", s.of.vocabulary_begin, s.of.vocabulary));
-      expect_equals_cpu(shard_backward_case(dtype, s), context(), rounded_once(1e-6, 4e-6),
-                        fmt::format("{} of {}", s.of.vocabulary_begin, s.of.vocabulary));
+      for (const double z_loss : {0.0, 0.02}) {
+        expect_equals_cpu(shard_backward_case(dtype, s, z_loss), context(),
+                          rounded_once(1e-6, 4e-6),
+                          fmt::format("{} of {}", s.of.vocabulary_begin, s.of.vocabulary));
+      }
     }
   }
 }
@@ -228,8 +266,10 @@ TEST_F(CrossEntropyCudaTest, StatisticsEqualTheCpus) {
 TEST_F(CrossEntropyCudaTest, MergeEqualsTheCpus) {
   for (const int64_t rows : {1, 257, 3000}) {
     for (const int64_t ranks : {1, 2, 3, 8}) {
-      expect_equals_cpu(merge_case(rows, ranks), context(), rounded_once(4e-6, 1e-6),
-                        fmt::format("{} rows of {} ranks", rows, ranks));
+      for (const double z_loss : {0.0, 0.02}) {
+        expect_equals_cpu(merge_case(rows, ranks, z_loss), context(), rounded_once(4e-6, 4e-6),
+                          fmt::format("{} rows of {} ranks", rows, ranks));
+      }
     }
   }
 }

@@ -76,7 +76,7 @@ KernelCase partial_case(const Sizes& s, DType dtype, const std::vector<double>& 
 
 /// Partial statistics of all ranks, then their merge.
 KernelCase merged(const Sizes& s, DType dtype, const std::vector<double>& logits,
-                  int num_workers = 1) {
+                  int num_workers = 1, double z_loss = 0) {
   std::vector<double> stats;
   for (int64_t rank = 0; rank < s.ranks; ++rank) {
     KernelCase kernel = partial_case(s, dtype, logits, rank);
@@ -85,10 +85,14 @@ KernelCase merged(const Sizes& s, DType dtype, const std::vector<double>& logits
     stats.insert(stats.end(), part.begin(), part.end());
   }
   const DType w = wide(dtype);
-  KernelCase kernel({"cross_entropy_merge",
-                     {},
-                     {read(w, {s.ranks * s.rows, kCrossEntropyStats}), read(DType::kI32, {s.rows}),
-                      read(w, {1}), write(w, {1}), write(w, {s.rows})}});
+  OpSpec spec{"cross_entropy_merge",
+              to_attributes(CrossEntropyMergeAttributes{{z_loss}}),
+              {read(w, {s.ranks * s.rows, kCrossEntropyStats}), read(DType::kI32, {s.rows}),
+               read(w, {1}), write(w, {1}), write(w, {s.rows})}};
+  if (z_loss > 0) {
+    spec.operands.push_back(write(w, {1}));
+  }
+  KernelCase kernel(spec);
   kernel.set(0, stats);
   kernel.set(1, some_labels(s));
   kernel.set_all(2, kScale);
@@ -190,17 +194,39 @@ TEST(ShardedCrossEntropy, BackwardGivesTheRanksColumnsOfTheGradient) {
   }
 }
 
-TEST(ShardedCrossEntropy, GradientAgreesWithDifferencesOfTheMergedLoss) {
-  const Sizes s{4, 3, 3, 7};
-  std::vector<double> logits = TestRandom(5).uniforms(s.rows * s.all_columns(), -2, 2);
+TEST(ShardedCrossEntropy, MergesToTheLogSumExpLossOfTheWhole) {
+  constexpr double kZLoss = 0.02;
+  for (const DType dtype : kFloatDtypes) {
+    for (const Sizes& s : kAwkwardSizes) {
+      const std::vector<double> logits = some_logits(s, dtype);
+      const std::vector<double> labels = some_labels(s);
+      double sum = 0;
+      for (int64_t row = 0; row < s.rows; ++row) {
+        const double lse = naive_lse(s, logits, row);
+        sum += labels[static_cast<size_t>(row)] < 0 ? 0.0 : lse * lse;
+      }
+      KernelCase kernel = merged(s, dtype, logits, 2, kZLoss);
+      const KernelCase plain = merged(s, dtype, logits, 2);
+      EXPECT_TRUE(kernel.bytes(3) == plain.bytes(3)) << name_of(s);
+      const double epsilon = rounding_error(wide(dtype));
+      expect_close(kernel.values(5), {kScale * kZLoss * sum},
+                   {.absolute = 50 * epsilon, .relative = 50 * epsilon}, name_of(s));
+    }
+  }
+}
+
+/// The gradient of loss + z with respect to the logits of all ranks.
+std::vector<double> gradient_of_all(const Sizes& s, const std::vector<double>& logits,
+                                    double z_loss) {
   const std::vector<double> lse = merged(s, DType::kF64, logits).values(4);
   std::vector<double> gradient(logits.size());
   for (int64_t rank = 0; rank < s.ranks; ++rank) {
-    KernelCase backward({"cross_entropy_backward",
-                         to_attributes(s.shard(rank)),
-                         {read(DType::kF64, {s.rows, s.columns}), read(DType::kI32, {s.rows}),
-                          read(DType::kF64, {1}), read(DType::kF64, {s.rows}),
-                          write(DType::kF64, {s.rows, s.columns})}});
+    KernelCase backward(
+        {"cross_entropy_backward",
+         to_attributes(CrossEntropyBackwardAttributes{.shard = s.shard(rank), .z = {z_loss}}),
+         {read(DType::kF64, {s.rows, s.columns}), read(DType::kI32, {s.rows}),
+          read(DType::kF64, {1}), read(DType::kF64, {s.rows}),
+          write(DType::kF64, {s.rows, s.columns})}});
     backward.set(0, columns_of_rank(s, logits, rank));
     backward.set(1, some_labels(s));
     backward.set_all(2, kScale);
@@ -212,10 +238,19 @@ TEST(ShardedCrossEntropy, GradientAgreesWithDifferencesOfTheMergedLoss) {
                                    i % s.columns)] = part[static_cast<size_t>(i)];
     }
   }
-  const auto loss = [&](const std::vector<double>& x) {
-    return merged(s, DType::kF64, x).values(3)[0];
-  };
-  expect_gradient(loss, logits, gradient, "d_logits");
+  return gradient;
+}
+
+TEST(ShardedCrossEntropy, GradientAgreesWithDifferencesOfTheMergedLoss) {
+  const Sizes s{4, 3, 3, 7};
+  const std::vector<double> logits = TestRandom(5).uniforms(s.rows * s.all_columns(), -2, 2);
+  for (const double z_loss : {0.0, 0.3}) {
+    const auto loss = [&](const std::vector<double>& x) {
+      const KernelCase kernel = merged(s, DType::kF64, x, 1, z_loss);
+      return kernel.values(3)[0] + (z_loss > 0 ? kernel.values(5)[0] : 0.0);
+    };
+    expect_gradient(loss, logits, gradient_of_all(s, logits, z_loss), "d_logits");
+  }
 }
 
 TEST(ShardedCrossEntropy, HugeLogitsOfOneRankDoNotOverflow) {

@@ -21,20 +21,26 @@ std::string name_of(const Sizes& s) {
   return fmt::format("rows {} columns {} vocabulary {}", s.rows, s.columns, s.vocabulary);
 }
 
-constexpr size_t kLogits = 0, kLabels = 1, kScale = 2, kLoss = 3, kLse = 4;  // of the forward
-constexpr size_t kLseIn = 3, kDLogits = 4;                                   // of the backward
+constexpr size_t kLogits = 0, kLabels = 1, kScale = 2, kLoss = 3, kLse = 4, kZ = 5;  // forward
+constexpr size_t kLseIn = 3, kDLogits = 4;  // of the backward
 
-OpSpec forward_spec(const Sizes& s, DType dtype) {
-  return {
+OpSpec forward_spec(const Sizes& s, DType dtype, double z_loss = 0) {
+  OpSpec spec{
       .op = "cross_entropy",
-      .attributes = to_attributes(CrossEntropyAttributes{.vocabulary = s.vocabulary}),
+      .attributes =
+          to_attributes(CrossEntropyAttributes{.vocabulary = s.vocabulary, .z = {z_loss}}),
       .operands = {read(dtype, {s.rows, s.columns}), read(DType::kI32, {s.rows}),
                    read(wide(dtype), {1}), write(wide(dtype), {1}), write(wide(dtype), {s.rows})}};
+  if (z_loss > 0) {
+    spec.operands.push_back(write(wide(dtype), {1}));
+  }
+  return spec;
 }
 
-OpSpec backward_spec(const Sizes& s, DType dtype) {
+OpSpec backward_spec(const Sizes& s, DType dtype, double z_loss = 0) {
   return {.op = "cross_entropy_backward",
-          .attributes = to_attributes(CrossEntropyShardAttributes{.vocabulary = s.vocabulary}),
+          .attributes = to_attributes(
+              CrossEntropyBackwardAttributes{.shard = {.vocabulary = s.vocabulary}, .z = {z_loss}}),
           .operands = {read(dtype, {s.rows, s.columns}), read(DType::kI32, {s.rows}),
                        read(wide(dtype), {1}), read(wide(dtype), {s.rows}),
                        write(dtype, {s.rows, s.columns})}};
@@ -111,16 +117,23 @@ std::vector<double> naive_gradient(const Sizes& s, const std::vector<double>& lo
   return gradient;
 }
 
-KernelCase forward_case(const Sizes& s, DType dtype, double size = 5.0, double scale = 0.25) {
-  KernelCase kernel(forward_spec(s, dtype));
-  kernel.set(kLogits, some_logits(s, size));
+struct Inputs {
+  double size = 5.0;  // of logits
+  double scale = 0.25;
+  double z_loss = 0.0;
+};
+
+KernelCase forward_case(const Sizes& s, DType dtype, const Inputs& inputs = {}) {
+  KernelCase kernel(forward_spec(s, dtype, inputs.z_loss));
+  kernel.set(kLogits, some_logits(s, inputs.size));
   kernel.set(kLabels, some_labels(s));
-  kernel.set_all(kScale, scale);
+  kernel.set_all(kScale, inputs.scale);
   return kernel;
 }
 
-KernelCase backward_case(const KernelCase& forward, const Sizes& s, DType dtype) {
-  KernelCase kernel(backward_spec(s, dtype));
+KernelCase backward_case(const KernelCase& forward, const Sizes& s, DType dtype,
+                         double z_loss = 0) {
+  KernelCase kernel(backward_spec(s, dtype, z_loss));
   kernel.set(kLogits, forward.values(kLogits));
   kernel.set(kLabels, forward.values(kLabels));
   kernel.set(kScale, forward.values(kScale));
@@ -163,22 +176,71 @@ TEST(CrossEntropyBackward, MatchesTextbookOnAwkwardSizes) {
   }
 }
 
+double naive_z(const Sizes& s, const KernelCase& forward, const Inputs& inputs) {
+  const NaiveSoftmax softmax(s, forward.values(kLogits));
+  const std::vector<double> labels = forward.values(kLabels);
+  double sum = 0;
+  for (size_t row = 0; row < labels.size(); ++row) {
+    sum += labels[row] < 0 ? 0.0 : softmax.lse[row] * softmax.lse[row];
+  }
+  return inputs.scale * inputs.z_loss * sum;
+}
+
+/// The gradient of the loss and of z.
+std::vector<double> naive_gradient_with_z(const Sizes& s, const KernelCase& forward,
+                                          const Inputs& inputs) {
+  const NaiveSoftmax softmax(s, forward.values(kLogits));
+  std::vector<double> gradient =
+      naive_gradient(s, forward.values(kLogits), forward.values(kLabels), inputs.scale);
+  for (size_t i = 0; i < gradient.size(); ++i) {
+    const size_t row = i / static_cast<size_t>(s.columns);
+    const double slope = inputs.scale * inputs.z_loss * 2 * softmax.lse[row];
+    gradient[i] += forward.values(kLabels)[row] < 0 ? 0.0 : slope * softmax.probabilities[i];
+  }
+  return gradient;
+}
+
+TEST(CrossEntropy, HasALossOfTheLogSumExp) {
+  const Inputs inputs{.z_loss = 0.02};
+  for (const DType dtype : {DType::kF64, DType::kF32, DType::kBF16}) {
+    for (const Sizes& s : kAwkwardSizes) {
+      KernelCase forward = forward_case(s, dtype, inputs);
+      forward.run(2);
+      KernelCase plain = forward_case(s, dtype);
+      plain.run(2);
+      EXPECT_TRUE(forward.bytes(kLoss) == plain.bytes(kLoss)) << name_of(s);
+      EXPECT_TRUE(forward.bytes(kLse) == plain.bytes(kLse)) << name_of(s);
+      // As lse, twice: it is a square.
+      const double epsilon = rounding_error(wide(dtype));
+      expect_close(forward.values(kZ), {naive_z(s, forward, inputs)},
+                   {.absolute = 50 * epsilon, .relative = 50 * epsilon}, "z " + name_of(s));
+      KernelCase backward = backward_case(forward, s, dtype, inputs.z_loss);
+      backward.run(2);
+      expect_close(backward.values(kDLogits), naive_gradient_with_z(s, forward, inputs),
+                   {.absolute = 20 * epsilon, .relative = 60 * epsilon + rounding_error(dtype)},
+                   "gradient " + name_of(s));
+    }
+  }
+}
+
 TEST(CrossEntropyBackward, MatchesCentralDifferences) {
-  const Sizes s{4, 7, 5};
-  KernelCase forward = forward_case(s, DType::kF64, 2.0);
-  std::vector<double> logits = forward.values(kLogits);
-  std::replace_if(
-      logits.begin(), logits.end(), [](double x) { return !(x < 1e29); }, 0.5);
-  forward.set(kLogits, logits);
-  forward.run();
-  KernelCase backward = backward_case(forward, s, DType::kF64);
-  backward.run();
-  const auto loss = [&](const std::vector<double>& x) {
-    forward.set(kLogits, x);
+  for (const double z_loss : {0.0, 0.3}) {
+    const Sizes s{4, 7, 5};
+    KernelCase forward = forward_case(s, DType::kF64, {.size = 2.0, .z_loss = z_loss});
+    std::vector<double> logits = forward.values(kLogits);
+    std::replace_if(
+        logits.begin(), logits.end(), [](double x) { return !(x < 1e29); }, 0.5);
+    forward.set(kLogits, logits);
     forward.run();
-    return forward.values(kLoss)[0];
-  };
-  expect_gradient(loss, logits, backward.values(kDLogits), "d_logits");
+    KernelCase backward = backward_case(forward, s, DType::kF64, z_loss);
+    backward.run();
+    const auto loss = [&](const std::vector<double>& x) {
+      forward.set(kLogits, x);
+      forward.run();
+      return forward.values(kLoss)[0] + (z_loss > 0 ? forward.values(kZ)[0] : 0.0);
+    };
+    expect_gradient(loss, logits, backward.values(kDLogits), "d_logits");
+  }
 }
 
 TEST(CrossEntropy, SurvivesHugeLogits) {

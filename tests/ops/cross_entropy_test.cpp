@@ -90,6 +90,41 @@ TEST(CrossEntropyCheck, LossAndScaleAreF32ForNarrowLogits) {
                  "operand labels is i64 [4], expected i32 [4]");
 }
 
+TEST(CrossEntropyCheck, ALossOfTheLogSumExpIsAnotherResult) {
+  const double coefficient = 1e-4;
+  const auto with_z = [&](OpSpec spec) {
+    spec.attributes.push_back({"z_loss", coefficient});
+    return spec;
+  };
+  for (OpSpec spec : {forward_spec(100), merge_spec(8)}) {
+    expect_refused(with_z(spec), "operand 5 (z) is missing");
+    spec.operands.push_back(write(DType::kF32, {1}));
+    EXPECT_NO_THROW(check_spec(with_z(spec)));
+    expect_refused(with_attribute(with_z(spec), "z_loss", -1.0), "z_loss must be at least 0");
+    expect_refused(with_operand(with_z(spec), 5, write(DType::kF32, {4})),
+                   "operand z is f32 [4], expected f32 [1]");
+  }
+  EXPECT_NO_THROW(check_spec(with_z(backward_spec(100))));
+  expect_refused(with_attribute(with_z(backward_spec(100)), "z_loss", -1.0),
+                 "z_loss must be at least 0");
+}
+
+// Programs without it have the text that they had before there was one.
+TEST(CrossEntropyCheck, NoCoefficientIsNoAttribute) {
+  const auto names = [](const std::vector<Attribute>& attributes) {
+    std::vector<std::string> list;
+    for (const Attribute& attribute : attributes) {
+      list.push_back(attribute.name);
+    }
+    return list;
+  };
+  EXPECT_EQ(names(to_attributes(CrossEntropyAttributes{.vocabulary = 5})),
+            std::vector<std::string>{"vocabulary"});
+  EXPECT_TRUE(to_attributes(CrossEntropyMergeAttributes{}).empty());
+  EXPECT_EQ(names(to_attributes(CrossEntropyBackwardAttributes{.shard = {.vocabulary = 5}})),
+            (std::vector<std::string>{"vocabulary", "vocabulary_begin"}));
+}
+
 TEST(CrossEntropyCost, ReadsTheLogitsOnce) {
   expect_cost(forward_spec(100),
               {.flops = 4 * 512, .bytes_read = 2 * 512 + 4 * 4 + 4, .bytes_written = 4 + 4 * 4});

@@ -868,6 +868,28 @@ class DeclaredForms {
           shard,
           {logits, labels, scale, read(wide_, {kRows}), write(data_, {kRows, kVocabulary})}},
          {"logits", "labels", "loss_scale", "lse", "d_logits"}});
+    add_z_losses(logits, labels, scale);
+  }
+
+  /// The same ops with a loss of the log-sum-exp.
+  void add_z_losses(const OperandSpec& logits, const OperandSpec& labels,
+                    const OperandSpec& scale) {
+    const ZLoss z{1e-3};
+    add({{"cross_entropy",
+          to_attributes(CrossEntropyAttributes{.vocabulary = kVocabulary - 2, .z = z}),
+          {logits, labels, scale, write(wide_, {1}), write(wide_, {kRows}), write(wide_, {1})}},
+         {"logits", "labels", "loss_scale", "loss", "lse", "z"},
+         {{0, 1}}});
+    add({{"cross_entropy_merge",
+          to_attributes(CrossEntropyMergeAttributes{z}),
+          {read(wide_, {2 * kRows, 3}), labels, scale, write(wide_, {1}), write(wide_, {kRows}),
+           write(wide_, {1})}},
+         {"stats", "labels", "loss_scale", "loss", "lse", "z"}});
+    add({{"cross_entropy_backward",
+          to_attributes(CrossEntropyBackwardAttributes{
+              .shard = {.vocabulary = 3 * kVocabulary, .vocabulary_begin = kVocabulary}, .z = z}),
+          {logits, labels, scale, read(wide_, {kRows}), write(data_, {kRows, kVocabulary})}},
+         {"logits", "labels", "loss_scale", "lse", "d_logits"}});
   }
 
   void add_elementwise() {

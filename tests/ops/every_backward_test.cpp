@@ -68,8 +68,12 @@ void add_router(Forward& forward, ValueId x) {
                 {.balance = 0.01, .z = 0.001}, "router_losses");
   const RouteResult choice = route(b, logits, forward.param("router_bias", {6}),
                                    {.rule = {.per_token = 2, .sigmoid = true}}, "route");
-  cross_entropy(b, choice.weights, forward.tokens("labels"), scale,
-                wide_value("routed_loss", 1, ValueKind::kOutput), 2, "routed_loss");
+  cross_entropy(b,
+                {.logits = choice.weights,
+                 .labels = forward.tokens("labels"),
+                 .loss_scale = scale,
+                 .loss = wide_value("routed_loss", 1, ValueKind::kOutput)},
+                {.vocabulary = 2}, "routed_loss");
 }
 
 /// A group of one rank with room for all rows.

@@ -54,7 +54,9 @@ class Forward {
         {.name = "loss_scale", .dtype = wide, .shape = {1}, .kind = ValueKind::kInput});
     const ValueId loss = builder_.named_value(
         {.name = "loss", .dtype = wide, .shape = {1}, .kind = ValueKind::kOutput});
-    cross_entropy(builder_, logits, tokens("labels"), scale, loss, kVocabulary, "loss");
+    cross_entropy(builder_,
+                  {.logits = logits, .labels = tokens("labels"), .loss_scale = scale, .loss = loss},
+                  {.vocabulary = kVocabulary}, "loss");
   }
 
   /// Of the second of two ranks that hold the columns.
@@ -66,10 +68,8 @@ class Forward {
         {.name = "sharded_loss", .dtype = wide, .shape = {1}, .kind = ValueKind::kOutput});
     sharded_cross_entropy(
         builder_,
-        {.logits = logits,
-         .labels = tokens("labels"),
-         .loss_scale = scale,
-         .loss = loss,
+        {.operands =
+             {.logits = logits, .labels = tokens("labels"), .loss_scale = scale, .loss = loss},
          .shard = {.vocabulary = kVocabulary, .vocabulary_begin = kVocabulary / 2},
          .group = "tensor",
          .num_ranks = 2},

@@ -180,9 +180,12 @@ class RouterGraph {
         has_bias ? std::optional(wide("bias", kExperts, ValueKind::kInput)) : std::nullopt;
     const RouteResult result =
         route(b, logits_, bias, {.rule = {.per_token = 2}, .use = use}, "route");
-    cross_entropy(b, result.weights, forward_.tokens("labels"),
-                  wide("loss_scale", 1, ValueKind::kInput), wide("loss", 1, ValueKind::kOutput), 2,
-                  "loss");
+    cross_entropy(b,
+                  {.logits = result.weights,
+                   .labels = forward_.tokens("labels"),
+                   .loss_scale = wide("loss_scale", 1, ValueKind::kInput),
+                   .loss = wide("loss", 1, ValueKind::kOutput)},
+                  {.vocabulary = 2}, "loss");
   }
   std::vector<std::string> backward() { return backward_of(forward_.differentiated()); }
 

@@ -404,6 +404,24 @@ INSTANTIATE_TEST_SUITE_P(
                 "train.global_batch=8"}},
         12)));
 
+// The loss of the log-sum-exp, of whole logits and of their columns on tensor ranks, of tokens on
+// context ranks, and of each head of multi-token prediction. compare_with_one_rank adds it to the
+// loss.
+INSTANTIATE_TEST_SUITE_P(
+    ZLoss, ParityGrid, testing::ValuesIn([] {
+      std::vector<Layout> list = {
+          {kLlamaModel, "ranks=4 shard=parameters"},
+          {kLlamaModel, "ranks=4 tensor=4"},
+          {kGpt2Model, "ranks=8 tensor=2 pipeline=2 sequence_parallel=true shard=optimizer"},
+          {kLlamaModel, "ranks=4 context=2 tensor=2 sequence_parallel=true"},
+          {kTiedMtpModel, "ranks=4 pipeline=2 tensor=2 memory.recompute=norms"},
+          {kExpertsModel, "ranks=4 pipeline=2 expert=2"}};
+      for (Layout& layout : list) {
+        layout.overrides += " train.z_loss=0.01";
+      }
+      return list;
+    }()));
+
 std::vector<Layout> bfloat16_layouts() {
   return {
       {kLlamaModel, "ranks=4 shard=optimizer"},

@@ -14,6 +14,7 @@
 #include "base/errors.h"
 #include "config/fields.h"
 #include "config/load.h"
+#include "config/mistakes.h"
 #include "config/validate.h"
 #include "config/value.h"
 #include "plan/most_streams.h"
@@ -126,7 +127,7 @@ std::string refusal_of(const Overrides& overrides) {
     }
     return "";
   } catch (const ConfigError& error) {
-    return error.what();
+    return mistakes_of(error).front();
   }
 }
 

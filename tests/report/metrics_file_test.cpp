@@ -99,6 +99,21 @@ TEST(MetricsFile, LossesOfMultiTokenPredictionComeBack) {
   EXPECT_TRUE(metrics.steps[1].mtp_losses.empty());
 }
 
+TEST(MetricsFile, TheLossOfTheLogSumExpComesBack) {
+  const TempFolder folder;
+  const StepRecord record{.step = 3, .z_loss = 12.5};
+  const StepRecord bad{.step = 4, .z_loss = std::numeric_limits<double>::quiet_NaN()};
+  EXPECT_THAT(metrics_line(record), HasSubstr(",\"z_loss\":12.5}"));
+  EXPECT_THAT(metrics_line(bad), HasSubstr(",\"z_loss\":null}"));
+  write_test_file(folder / "metrics.jsonl",
+                  metrics_line(record) + metrics_line(bad) + metrics_line(StepRecord{.step = 5}));
+  const Metrics metrics = read_metrics(folder / "metrics.jsonl");
+  ASSERT_EQ(metrics.steps.size(), 3u);
+  EXPECT_EQ(metrics.steps[0].z_loss, 12.5);
+  EXPECT_TRUE(std::isnan(metrics.steps[1].z_loss.value()));
+  EXPECT_FALSE(metrics.steps[2].z_loss);
+}
+
 TEST(MetricsFile, RoomForRowsAndRerunsComeBack) {
   const TempFolder folder;
   ExpertRecord record{.step = 3, .layer = "layers.1"};

@@ -28,6 +28,7 @@ struct Case {
   RopeScaling rope_scaling = {};
   LoraSpec lora = {};
   bool documents = false;
+  double z_loss = 0;
 };
 
 bool has_attention(const LayerPattern& layers) {
@@ -71,11 +72,13 @@ class DoubleModel {
               .lora = which.lora},
         layout_(make_parameter_layout(model_parameters(spec_))),
         microbatches_(microbatches),
-        documents_(which.documents) {
+        documents_(which.documents),
+        num_losses_(which.z_loss > 0 ? 2 * microbatches : microbatches) {
     const TrainProgramOptions options{.microbatch = 2,
                                       .sequence = 5,
                                       .num_microbatches = microbatches,
                                       .dtype = DType::kF64,
+                                      .z_loss = which.z_loss,
                                       .documents = {.documents = which.documents},
                                       .update_weights = false};
     std::vector<Program> programs;
@@ -93,7 +96,7 @@ class DoubleModel {
 
   double loss() {
     executor_->run(0);
-    std::vector<double> losses(static_cast<size_t>(microbatches_));
+    std::vector<double> losses(static_cast<size_t>(num_losses_));
     executor_->read("losses", 0, std::as_writable_bytes(std::span(losses)));
     return std::accumulate(losses.begin(), losses.end(), 0.0);
   }
@@ -147,6 +150,7 @@ class DoubleModel {
   ParameterLayout layout_;
   int64_t microbatches_;
   bool documents_;
+  int64_t num_losses_;  // those of the log-sum-exp are behind the others
   std::unique_ptr<CpuExecutor> executor_;
 };
 
@@ -241,6 +245,7 @@ INSTANTIATE_TEST_SUITE_P(
              .name = "documents_latents_and_attention",
              .layers = LayerPattern::parse("mla attention+mlp"),
              .documents = true},
+        Case{.style = kLlamaStyle, .tied = true, .kv_heads = 1, .name = "z_loss", .z_loss = 0.05},
         Case{.style = kMamba2Style,
              .tied = true,
              .kv_heads = 0,

@@ -109,6 +109,26 @@ TEST(LogLine, HasTheMeanLossOfEachDepthOfMultiTokenPrediction) {
                                            " mtp_2 loss: 7.000000E+00 | loss scale: 1.0 |"));
 }
 
+TEST(LogLine, HasTheMeanSquaredLogSumExpOfStepsThatWereNotSkipped) {
+  for (const bool is_short : {false, true}) {
+    LogInterval interval(0, 0);
+    StepRecord record = step_record(10, 5);
+    record.z_loss = 20;
+    interval.add(record);
+    record.z_loss = 30;
+    interval.add(record);
+    record.z_loss = 1000;
+    record.skipped_steps = 1;
+    interval.add(record);
+    EXPECT_THAT(is_short ? short_line_of(interval) : line_of(interval),
+                HasSubstr(is_short ? "\n     z 25, 1 skipped" : " | z loss: 2.500000E+01 | "));
+    record = step_record(11, 5);
+    record.skipped_steps = 1;
+    interval.add(record);
+    EXPECT_THAT(line_of(interval), Not(HasSubstr("z loss")));
+  }
+}
+
 TEST(LogLine, HasTheBusiestExpertIfLoadsWereSet) {
   LogInterval interval(0, 0);
   interval.add(step_record(10, 5.4321));

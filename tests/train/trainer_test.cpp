@@ -21,6 +21,7 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 /// Sentences of a small grammar, a blank line after each few: something that can be learnt.
 std::string corpus() {
@@ -135,6 +136,36 @@ TEST_F(Trainer, LogsMultiTokenPredictionAndResumesItBitwise) {
     EXPECT_NEAR(step.mtp_losses[0], step.loss, 0.3 * step.loss);
   }
   EXPECT_THAT(read("whole/report.json"), HasSubstr("\"mtp_losses\":[["));
+}
+
+// The loss that is logged is without it, so that runs with and without it compare: the first steps
+// are the same, and the log-sum-exp of a new model's logits is about the log of the vocabulary.
+TEST_F(Trainer, LogsTheLossOfTheLogSumExpApart) {
+  const auto with_z = [&](const char* name, double z_loss) {
+    RunConfig c = config(name);
+    c.train.steps = 6;
+    c.parallel.tensor = 2;
+    c.train.z_loss = z_loss;
+    return c;
+  };
+  run(with_z("plain", 0));
+  EXPECT_THAT(output_, Not(ContainsRegex("\n     z [0-9.]+\n")));
+  run(with_z("whole", 0.1));
+  EXPECT_THAT(output_, ContainsRegex("\n     z [0-9.]+\n"));
+  EXPECT_TRUE(run(with_z("parts", 0.1), 3).stopped_early);
+  run(with_z("parts", 0.1));
+  EXPECT_EQ(records_of(metrics("parts")), records_of(metrics("whole")));
+  const std::vector<StepRecord> plain = metrics("plain").steps;
+  const std::vector<StepRecord> with = metrics("whole").steps;
+  EXPECT_EQ(with.front().loss, plain.front().loss);
+  EXPECT_NE(with.front().grad_norm, plain.front().grad_norm);
+  const double largest = std::log(257);  // bytes and the end of a document
+  EXPECT_NEAR(with.front().z_loss.value(), largest * largest, 0.1 * largest * largest);
+  EXPECT_LT(*with.back().z_loss, *with.front().z_loss);
+  for (size_t i = 0; i < with.size(); ++i) {
+    EXPECT_EQ(metrics("parts").steps[i].z_loss, with[i].z_loss) << i;
+  }
+  EXPECT_FALSE(plain.front().z_loss);
 }
 
 // Rounding grows from step to step, and a router with two almost equal experts may choose the other

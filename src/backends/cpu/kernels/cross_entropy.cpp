@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "backends/cpu/kernels/factories.h"
@@ -27,13 +28,6 @@ struct Sizes {
         valid(shard.valid_columns(columns)),
         begin(shard.vocabulary_begin),
         vocabulary(shard.vocabulary) {}
-
-  static Sizes of_whole(const OpSpec& spec) {
-    return {spec, {.vocabulary = attributes_of<CrossEntropyAttributes>(spec).vocabulary}};
-  }
-  static Sizes of_shard(const OpSpec& spec) {
-    return {spec, attributes_of<CrossEntropyShardAttributes>(spec)};
-  }
 
   /// Whether this rank has the label's column; false for ignored labels.
   bool is_here(int32_t label) const { return label >= begin && label < begin + valid; }
@@ -93,8 +87,24 @@ Wide<T> log_sum_exp(const T* logits, int64_t count) {
                               std::log(relative_sum(logits, count, max)));
 }
 
+/// Writes the operand z, if there is one.
+template <class W>
+void store_z(const ZLoss& z, std::span<const int32_t> labels, const KernelArgs& args) {
+  if (z.z_loss == 0) {
+    return;
+  }
+  const W* const lse = args.data<const W>(4);
+  double sum = 0;
+  for (size_t row = 0; row < labels.size(); ++row) {
+    if (labels[row] >= 0) {
+      sum += static_cast<double>(lse[row]) * static_cast<double>(lse[row]);
+    }
+  }
+  *args.data<W>(5) = static_cast<W>(static_cast<double>(*args.data<const W>(2)) * z.z_loss * sum);
+}
+
 template <class T>
-void forward(const Sizes& sizes, const KernelArgs& args) {
+void forward(const Sizes& sizes, const ZLoss& z, const KernelArgs& args) {
   using W = Wide<T>;
   const T* const logits = args.data<const T>(0);
   const int32_t* const labels = args.data<const int32_t>(1);
@@ -114,6 +124,7 @@ void forward(const Sizes& sizes, const KernelArgs& args) {
     }
   }
   *args.data<W>(3) = static_cast<W>(static_cast<double>(*args.data<const W>(2)) * loss);
+  store_z<W>(z, {labels, static_cast<size_t>(sizes.rows)}, args);
 }
 
 /// The reference that is subtracted before exp: 0 if all values are -infinity, since -infinity
@@ -177,7 +188,7 @@ std::pair<W, double> merged_row(const MergeSizes& sizes, const W* stats, int64_t
 }
 
 template <class W>
-void merge(const MergeSizes& sizes, const KernelArgs& args) {
+void merge(const MergeSizes& sizes, const ZLoss& z, const KernelArgs& args) {
   const int32_t* const labels = args.data<const int32_t>(1);
   double loss = 0;
   for (int64_t row = 0; row < sizes.rows; ++row) {
@@ -188,30 +199,33 @@ void merge(const MergeSizes& sizes, const KernelArgs& args) {
     }
   }
   *args.data<W>(3) = static_cast<W>(static_cast<double>(*args.data<const W>(2)) * loss);
+  store_z<W>(z, {labels, static_cast<size_t>(sizes.rows)}, args);
 }
 
 template <class T>
-void backward_row(const Sizes& sizes, const T* logits, int32_t label, Wide<T> scale, Wide<T> lse,
-                  T* d_logits) {
+void backward_row(const Sizes& sizes, const ZLoss& z, const T* logits, int32_t label, Wide<T> scale,
+                  Wide<T> lse, T* d_logits) {
   using W = Wide<T>;
+  // Of the softmax; without a loss of z exactly 1, so that it changes no bit.
+  const W weight = W(1) + static_cast<W>(2 * z.z_loss) * lse;
   if (label < 0) {
     std::fill_n(d_logits, sizes.columns, T(0.0f));
     return;
   }
 #pragma omp simd
   for (int64_t i = 0; i < sizes.valid; ++i) {
-    store(d_logits, i, scale * vector_math::exp(static_cast<W>(logits[i]) - lse));
+    store(d_logits, i, scale * (weight * vector_math::exp(static_cast<W>(logits[i]) - lse)));
   }
   if (sizes.is_here(label)) {
     const int64_t column = label - sizes.begin;
     const W of_label = vector_math::exp(static_cast<W>(logits[column]) - lse);
-    store(d_logits, column, scale * (of_label - W(1)));
+    store(d_logits, column, scale * (weight * of_label - W(1)));
   }
   std::fill(d_logits + sizes.valid, d_logits + sizes.columns, T(0.0f));
 }
 
 template <class T>
-void backward(const Sizes& sizes, const KernelArgs& args) {
+void backward(const Sizes& sizes, const ZLoss& z, const KernelArgs& args) {
   using W = Wide<T>;
   const int32_t* const labels = args.data<const int32_t>(1);
   const W scale = *args.data<const W>(2);
@@ -220,7 +234,7 @@ void backward(const Sizes& sizes, const KernelArgs& args) {
              [&](int, int64_t begin, int64_t end) {
                for (int64_t row = begin; row < end; ++row) {
                  const int64_t at = row * sizes.columns;
-                 backward_row(sizes, args.data<const T>(0) + at, labels[row], scale,
+                 backward_row(sizes, z, args.data<const T>(0) + at, labels[row], scale,
                               args.data<const W>(3)[row], args.data<T>(4) + at);
                }
              });
@@ -229,14 +243,16 @@ void backward(const Sizes& sizes, const KernelArgs& args) {
 }  // namespace
 
 CpuKernel make_cross_entropy(const OpSpec& spec, int) {
-  const Sizes sizes = Sizes::of_whole(spec);
+  const auto attributes = attributes_of<CrossEntropyAttributes>(spec);
+  const Sizes sizes(spec, {.vocabulary = attributes.vocabulary});
   return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
-    return {.run = [sizes](const KernelArgs& args) { forward<T>(sizes, args); }};
+    return {
+        .run = [sizes, z = attributes.z](const KernelArgs& args) { forward<T>(sizes, z, args); }};
   });
 }
 
 CpuKernel make_cross_entropy_partial(const OpSpec& spec, int) {
-  const Sizes sizes = Sizes::of_shard(spec);
+  const Sizes sizes(spec, attributes_of<CrossEntropyShardAttributes>(spec));
   return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
     return {.run = [sizes](const KernelArgs& args) { partial<T>(sizes, args); }};
   });
@@ -244,15 +260,18 @@ CpuKernel make_cross_entropy_partial(const OpSpec& spec, int) {
 
 CpuKernel make_cross_entropy_merge(const OpSpec& spec, int) {
   const MergeSizes sizes(spec);
+  const ZLoss z = attributes_of<CrossEntropyMergeAttributes>(spec).z;
   return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
-    return {.run = [sizes](const KernelArgs& args) { merge<Wide<T>>(sizes, args); }};
+    return {.run = [sizes, z](const KernelArgs& args) { merge<Wide<T>>(sizes, z, args); }};
   });
 }
 
 CpuKernel make_cross_entropy_backward(const OpSpec& spec, int) {
-  const Sizes sizes = Sizes::of_shard(spec);
+  const auto attributes = attributes_of<CrossEntropyBackwardAttributes>(spec);
+  const Sizes sizes(spec, attributes.shard);
   return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
-    return {.run = [sizes](const KernelArgs& args) { backward<T>(sizes, args); }};
+    return {
+        .run = [sizes, z = attributes.z](const KernelArgs& args) { backward<T>(sizes, z, args); }};
   });
 }
 

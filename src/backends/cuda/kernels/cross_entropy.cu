@@ -235,17 +235,46 @@ __global__ void __launch_bounds__(kMergeThreads) merge_kernel(MergeArgs args) {
   args.row_losses[row] = args.labels[row] < 0 ? 0 : static_cast<double>(lse) - of_label;
 }
 
-__global__ void __launch_bounds__(kLossThreads)
-    loss_kernel(const double* row_losses, int64_t rows, const float* loss_scale, float* loss) {
+struct LossArgs {
+  const double* row_losses = nullptr;  // f64 [rows]
+  const float* loss_scale = nullptr;   // f32 [1]
+  float* loss = nullptr;               // f32 [1]
+  int64_t rows = 0;
+};
+
+__global__ void __launch_bounds__(kLossThreads) loss_kernel(LossArgs args) {
   __shared__ double shared[kWarpSize];
   double sum = 0;
 #pragma unroll 4
-  for (int64_t row = threadIdx.x; row < rows; row += kLossThreads) {
-    sum += row_losses[row];
+  for (int64_t row = threadIdx.x; row < args.rows; row += kLossThreads) {
+    sum += args.row_losses[row];
   }
   sum = block_sum(sum, shared);
   if (threadIdx.x == 0) {
-    *loss = static_cast<float>(static_cast<double>(*loss_scale) * sum);
+    *args.loss = static_cast<float>(static_cast<double>(*args.loss_scale) * sum);
+  }
+}
+
+struct ZLossArgs {
+  const float* lse = nullptr;         // f32 [rows]
+  const int32_t* labels = nullptr;    // [rows]
+  const float* loss_scale = nullptr;  // f32 [1]
+  float* z = nullptr;                 // f32 [1]
+  int64_t rows = 0;
+  double coefficient = 0;
+};
+
+__global__ void __launch_bounds__(kLossThreads) z_loss_kernel(ZLossArgs args) {
+  __shared__ double shared[kWarpSize];
+  double sum = 0;
+#pragma unroll 4
+  for (int64_t row = threadIdx.x; row < args.rows; row += kLossThreads) {
+    const auto lse = static_cast<double>(args.lse[row]);
+    sum += args.labels[row] < 0 ? 0 : lse * lse;
+  }
+  sum = block_sum(sum, shared);
+  if (threadIdx.x == 0) {
+    *args.z = static_cast<float>(static_cast<double>(*args.loss_scale) * args.coefficient * sum);
   }
 }
 
@@ -261,6 +290,7 @@ struct BackwardArgs {
   int64_t begin = 0;       // token of column 0
   int64_t vocabulary = 0;  // tokens of all ranks
   unsigned chunks = 1;     // of a row
+  float z_slope = 0;       // 2 * z_loss
 };
 
 constexpr int kBackwardUnroll = 4;
@@ -283,6 +313,8 @@ __global__ void __launch_bounds__(256) backward_kernel(BackwardArgs<T> args) {
   const int32_t label = args.labels[row];
   const float scale = label < args.vocabulary ? *args.loss_scale : NAN;
   const float lse = args.lse[row];
+  // Of the softmax; without a loss of z exactly 1, so that it changes no bit.
+  const float weight = 1.0f + args.z_slope * lse;
 #pragma unroll
   for (int u = 0; u < kBackwardUnroll; ++u) {
     const int64_t c = first + u * static_cast<int64_t>(blockDim.x) * V;
@@ -295,7 +327,7 @@ __global__ void __launch_bounds__(256) backward_kernel(BackwardArgs<T> args) {
     DeviceVector<T, V> d;
 #pragma unroll
     for (int i = 0; i < V; ++i) {
-      const float p = exp_of(widen(x[u].elems[i]) - lse);
+      const float p = weight * exp_of(widen(x[u].elems[i]) - lse);
       const float slope = scale * (i == label_at ? p - 1.0f : p);
       d.elems[i] = narrow<T>(i < valid ? slope : 0.0f);
     }
@@ -314,18 +346,26 @@ struct Sizes {
   }
 };
 
-Sizes sizes_of_shard(const OpSpec& spec) {
-  return {spec, attributes_of<CrossEntropyShardAttributes>(spec)};
-}
-
-void launch_loss(const double* row_losses, int64_t rows, const CudaKernelArgs& args) {
-  loss_kernel<<<1, kLossThreads, 0, args.stream>>>(row_losses, rows, args.data<const float>(2),
-                                                   args.data<float>(3));
+void launch_loss(const double* row_losses, int64_t rows, const ZLoss& z,
+                 const CudaKernelArgs& args) {
+  loss_kernel<<<1, kLossThreads, 0, args.stream>>>({.row_losses = row_losses,
+                                                    .loss_scale = args.data<const float>(2),
+                                                    .loss = args.data<float>(3),
+                                                    .rows = rows});
   BRAID_CUDA_CHECK(cudaGetLastError());
+  if (z.z_loss > 0) {
+    z_loss_kernel<<<1, kLossThreads, 0, args.stream>>>({.lse = args.data<const float>(4),
+                                                        .labels = args.data<const int32_t>(1),
+                                                        .loss_scale = args.data<const float>(2),
+                                                        .z = args.data<float>(5),
+                                                        .rows = rows,
+                                                        .coefficient = z.z_loss});
+    BRAID_CUDA_CHECK(cudaGetLastError());
+  }
 }
 
 template <class T>
-void launch_forward(const Sizes& sizes, const CudaKernelArgs& args) {
+void launch_forward(const Sizes& sizes, const ZLoss& z, const CudaKernelArgs& args) {
   const ForwardArgs<T> o{.logits = args.data<const T>(0),
                          .labels = args.data<const int32_t>(1),
                          .lse = args.data<float>(4),
@@ -339,7 +379,7 @@ void launch_forward(const Sizes& sizes, const CudaKernelArgs& args) {
     forward_kernel<false><<<grid, kForwardThreads, 0, args.stream>>>(o);
   }
   BRAID_CUDA_CHECK(cudaGetLastError());
-  launch_loss(o.row_losses, sizes.rows, args);
+  launch_loss(o.row_losses, sizes.rows, z, args);
 }
 
 template <class T>
@@ -360,7 +400,7 @@ void launch_partial(const Sizes& sizes, const CudaKernelArgs& args) {
   BRAID_CUDA_CHECK(cudaGetLastError());
 }
 
-void launch_merge(int64_t rows, int64_t ranks, const CudaKernelArgs& args) {
+void launch_merge(int64_t rows, int64_t ranks, const ZLoss& z, const CudaKernelArgs& args) {
   const MergeArgs o{.stats = args.data<const float>(0),
                     .labels = args.data<const int32_t>(1),
                     .lse = args.data<float>(4),
@@ -369,11 +409,11 @@ void launch_merge(int64_t rows, int64_t ranks, const CudaKernelArgs& args) {
                     .ranks = ranks};
   merge_kernel<<<grid_of(ceil_div(rows, kMergeThreads)), kMergeThreads, 0, args.stream>>>(o);
   BRAID_CUDA_CHECK(cudaGetLastError());
-  launch_loss(o.row_losses, rows, args);
+  launch_loss(o.row_losses, rows, z, args);
 }
 
 template <class T>
-void launch_backward(const Sizes& sizes, const CudaKernelArgs& args) {
+void launch_backward(const Sizes& sizes, const ZLoss& z, const CudaKernelArgs& args) {
   const RowChunks chunks(ceil_div(sizes.columns, kVectorElems<T>), kBackwardUnroll);
   const BackwardArgs<T> o{.logits = args.data<const T>(0),
                           .labels = args.data<const int32_t>(1),
@@ -384,7 +424,8 @@ void launch_backward(const Sizes& sizes, const CudaKernelArgs& args) {
                           .valid = sizes.shard.valid_columns(sizes.columns),
                           .begin = sizes.shard.vocabulary_begin,
                           .vocabulary = sizes.shard.vocabulary,
-                          .chunks = chunks.chunks};
+                          .chunks = chunks.chunks,
+                          .z_slope = static_cast<float>(2 * z.z_loss)};
   const unsigned grid = grid_of(sizes.rows * chunks.chunks);
   if (sizes.columns % kVectorElems<T> == 0 && all_aligned(16, {o.logits, o.d_logits})) {
     backward_kernel<true><<<grid, chunks.threads, 0, args.stream>>>(o);
@@ -397,15 +438,17 @@ void launch_backward(const Sizes& sizes, const CudaKernelArgs& args) {
 }  // namespace
 
 CudaKernel make_cuda_cross_entropy(const OpSpec& spec, CudaContext& /*context*/) {
-  const Sizes sizes(spec, {.vocabulary = attributes_of<CrossEntropyAttributes>(spec).vocabulary});
+  const auto attributes = attributes_of<CrossEntropyAttributes>(spec);
+  const Sizes sizes(spec, {.vocabulary = attributes.vocabulary});
   return dispatch_cuda_dtype(spec, 0, [&]<class T>() -> CudaKernel {
-    return {.launch = [sizes](const CudaKernelArgs& args) { launch_forward<T>(sizes, args); },
+    return {.launch = [sizes, z = attributes.z](
+                          const CudaKernelArgs& args) { launch_forward<T>(sizes, z, args); },
             .scratch_bytes = row_losses_bytes(sizes.rows)};
   });
 }
 
 CudaKernel make_cuda_cross_entropy_partial(const OpSpec& spec, CudaContext& /*context*/) {
-  const Sizes sizes = sizes_of_shard(spec);
+  const Sizes sizes(spec, attributes_of<CrossEntropyShardAttributes>(spec));
   return dispatch_cuda_dtype(spec, 0, [&]<class T>() -> CudaKernel {
     return {.launch = [sizes](const CudaKernelArgs& args) { launch_partial<T>(sizes, args); }};
   });
@@ -416,14 +459,18 @@ CudaKernel make_cuda_cross_entropy_merge(const OpSpec& spec, CudaContext& /*cont
         dtype_name(spec.operands[0].dtype));
   const int64_t rows = spec.operands[1].shape[0];
   const int64_t ranks = spec.operands[0].shape[0] / rows;
-  return {.launch = [=](const CudaKernelArgs& args) { launch_merge(rows, ranks, args); },
+  const ZLoss z = attributes_of<CrossEntropyMergeAttributes>(spec).z;
+  return {.launch = [=](const CudaKernelArgs& args) { launch_merge(rows, ranks, z, args); },
           .scratch_bytes = row_losses_bytes(rows)};
 }
 
 CudaKernel make_cuda_cross_entropy_backward(const OpSpec& spec, CudaContext& /*context*/) {
-  const Sizes sizes = sizes_of_shard(spec);
+  const auto attributes = attributes_of<CrossEntropyBackwardAttributes>(spec);
+  const Sizes sizes(spec, attributes.shard);
   return dispatch_cuda_dtype(spec, 0, [&]<class T>() -> CudaKernel {
-    return {.launch = [sizes](const CudaKernelArgs& args) { launch_backward<T>(sizes, args); }};
+    return {.launch = [sizes, z = attributes.z](const CudaKernelArgs& args) {
+      launch_backward<T>(sizes, z, args);
+    }};
   });
 }
 
