@@ -77,8 +77,9 @@ void add_import_command(CLI::App& app, const Console& console) {
       ->required()
       ->type_name("FOLDER");
   command->footer(
-      "Reads LlamaForCausalLM, Qwen2ForCausalLM without sliding windows "
-      "and\nGPT2LMHeadModel, in f32, bf16 or f16. If config.json asks for something that braid "
+      "Reads LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, GPT2LMHeadModel and the "
+      "other\nclasses of docs/checkpoints.md, in f32, bf16 or f16. If config.json asks for "
+      "something that braid "
       "does not support, that is an error.\nThe checkpoint is of step 0: use it to generate, to "
       "export or to start a training run.\nFOLDER/hugging_face gets the tokenizer and "
       "generation_config.json, for generate, train and export.\n\n  braid import Qwen2.5-0.5B "

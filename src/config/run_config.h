@@ -22,6 +22,7 @@ struct ModelConfig {
   std::optional<int64_t> heads;
   std::optional<int64_t> kv_heads;
   std::optional<int64_t> head_size;
+  std::optional<int64_t> sliding_window;
   std::optional<int64_t> q_lora_rank;
   std::optional<int64_t> kv_lora_rank;
   std::optional<int64_t> qk_nope_head_dim;

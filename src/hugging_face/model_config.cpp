@@ -364,6 +364,9 @@ class ConfigReader {
     if (type.model_type == "olmoe") {
       return {.max_positions = 4096, .epsilon = 1e-5};
     }
+    if (type.model_type.ends_with("istral")) {
+      return {.max_positions = 131072};
+    }
     if (type.model_type == "qwen3") {
       return {.head_size = 128, .max_positions = 32768};
     }
@@ -371,7 +374,6 @@ class ConfigReader {
   }
 
   ModelSpec llama(const HfClass& type) {
-    const bool is_qwen = type.model_type.starts_with("qwen");
     const Defaults defaults = defaults_of(type);
     ModelSpec model;
     model.layers = size("num_hidden_layers", kMaxLayers);
@@ -396,10 +398,7 @@ class ConfigReader {
     model.init_std = number("initializer_range", 0.02, 0, 10);
     require_text("hidden_act", {"silu"});
     refuse_partial_rotation();
-    if (is_qwen) {
-      require_flag("use_sliding_window", false, false);
-      require_full_attention();
-    }
+    read_windows(model, type);
     if (!type.qkv_bias) {
       require_flag("attention_bias", false, false);
       require_flag("mlp_bias", false, false);
@@ -543,17 +542,58 @@ class ConfigReader {
     }
   }
 
-  void require_full_attention() {
-    const json& types = value_of("layer_types");
-    if (types.is_null()) {
+  /// Windows, of Mistral's classes by default, of Qwen's if "use_sliding_window" says so.
+  void read_windows(ModelSpec& model, const HfClass& type) {
+    const bool is_qwen = type.model_type.starts_with("qwen");
+    if (type.windows == HfWindows::kNone) {
+      if (is_qwen) {
+        require_flag("use_sliding_window", false, false);
+        layers_in_windows(model.layers.size(), 0, is_qwen);  // refuses others
+      } else if (type.naming == HfNaming::kMixtral) {
+        require_none("sliding_window", "braid has no windows in layers of this class");
+      }
       return;
     }
-    const bool full =
-        types.is_array() && std::all_of(types.begin(), types.end(),
-                                        [](const json& type) { return type == "full_attention"; });
-    if (!full) {
-      refuse("layer_types", types, "braid computes \"full_attention\" only");
+    const bool has_default = !is_qwen || flag("use_sliding_window", false);
+    const bool is_null = root_.contains("sliding_window") && value_of("sliding_window").is_null();
+    const int64_t window = has_default && !is_null ? size("sliding_window", kMaxSize, 4096) : 0;
+    const std::vector<bool> in_windows = layers_in_windows(model.layers.size(), window, is_qwen);
+    std::vector<LayerSpec> layers(model.layers.begin(), model.layers.end());
+    for (size_t layer = 0; layer < layers.size(); ++layer) {
+      if (in_windows[layer]) {
+        layers[layer].mixer = &kSlidingBlock;
+        model.sliding_window = window;
+      }
     }
+    model.layers = LayerPattern(std::move(layers));
+  }
+
+  /// By layer: "layer_types"; without them, all with a window, of Qwen's those from
+  /// "max_window_layers" on.
+  std::vector<bool> layers_in_windows(int64_t num_layers, int64_t window, bool is_qwen) {
+    const int64_t first = is_qwen ? count("max_window_layers", kMaxLayers, 28) : 0;
+    const json& types = value_of("layer_types");
+    std::vector<bool> in_windows;
+    for (int64_t layer = 0; layer < num_layers; ++layer) {
+      in_windows.push_back(window > 0 && layer >= first);
+    }
+    if (types.is_null()) {
+      return in_windows;
+    }
+    if (!types.is_array() || std::ssize(types) != num_layers) {
+      refuse("layer_types", types, "must be a list of {} layers", num_layers);
+    }
+    for (int64_t layer = 0; layer < num_layers; ++layer) {
+      const json& type = types[static_cast<size_t>(layer)];
+      const bool is_sliding = type == "sliding_attention";
+      if (type != "full_attention" && !(is_sliding && window > 0)) {
+        refuse("layer_types", types,
+               "braid computes \"full_attention\", and with a sliding_window "
+               "\"sliding_attention\"");
+      }
+      in_windows[static_cast<size_t>(layer)] = is_sliding;
+    }
+    return in_windows;
   }
 
   /// Keys that classes of layers with states share, but for the sizes of heads.

@@ -56,6 +56,30 @@ void add_experts(ordered_json& root, const ModelSpec& model) {
   }
 }
 
+/// "layer_types", and what versions of transformers without them read.
+void add_windows(ordered_json& root, const ModelSpec& model) {
+  const HfClass& type = hf_class(model);
+  const auto is_sliding = [](const LayerSpec& layer) { return layer.mixer == &kSlidingBlock; };
+  if (!model.layers.has(kSlidingBlock)) {
+    if (model.qkv_bias) {
+      root["use_sliding_window"] = false;
+    }
+    return;
+  }
+  root["sliding_window"] = model.sliding_window;
+  if (type.model_type.starts_with("qwen")) {
+    root["use_sliding_window"] = true;
+    root["max_window_layers"] =
+        std::ranges::find_if(model.layers, is_sliding) - model.layers.begin();
+  }
+  if (type.windows == HfWindows::kSome) {
+    root["layer_types"] = json::array();
+    for (const LayerSpec& layer : model.layers) {
+      root["layer_types"].push_back(is_sliding(layer) ? "sliding_attention" : "full_attention");
+    }
+  }
+}
+
 ordered_json llama_json(const ModelSpec& model) {
   ordered_json root = {{"hidden_size", model.width},
                        {"intermediate_size", model.ffn},
@@ -72,9 +96,8 @@ ordered_json llama_json(const ModelSpec& model) {
   if (model.layers.has(kMoeBlock)) {
     add_experts(root, model);
   }
-  if (model.qkv_bias) {
-    root["use_sliding_window"] = false;
-  } else {
+  add_windows(root, model);
+  if (!model.qkv_bias) {
     root["attention_bias"] = false;
     root["mlp_bias"] = false;
   }

@@ -22,8 +22,23 @@ constexpr std::array kNemotronHLayers = {
 
 constexpr std::array kClasses = {
     HfClass{"LlamaForCausalLM", "llama", HfNaming::kLlama, kLlamaStyle, false},
-    HfClass{"Qwen2ForCausalLM", "qwen2", HfNaming::kLlama, kLlamaStyle, true},
-    HfClass{"Qwen3ForCausalLM", "qwen3", HfNaming::kLlama, kQwen3Style},
+    HfClass{.architecture = "MistralForCausalLM",
+            .model_type = "mistral",
+            .style = kLlamaStyle,
+            .windows = HfWindows::kAll},
+    HfClass{.architecture = "MinistralForCausalLM",
+            .model_type = "ministral",
+            .style = kLlamaStyle,
+            .windows = HfWindows::kSome},
+    HfClass{.architecture = "Qwen2ForCausalLM",
+            .model_type = "qwen2",
+            .style = kLlamaStyle,
+            .qkv_bias = true,
+            .windows = HfWindows::kSome},
+    HfClass{.architecture = "Qwen3ForCausalLM",
+            .model_type = "qwen3",
+            .style = kQwen3Style,
+            .windows = HfWindows::kSome},
     HfClass{.architecture = "Qwen2MoeForCausalLM",
             .model_type = "qwen2_moe",
             .style = kLlamaStyle,
@@ -115,7 +130,17 @@ LayerSpec expert_layer(const HfClass& type) {
   return {.mixer = type.mixer, .feed_forward = &kMoeBlock};
 }
 
-bool has_layers_of(const HfClass& type, const LayerPattern& layers) {
+bool has_windows_of(const HfClass& type, const LayerPattern& layers) {
+  const auto is_sliding = [](const LayerSpec& layer) { return layer.mixer == &kSlidingBlock; };
+  return type.windows == HfWindows::kSome || !layers.has(kSlidingBlock) ||
+         (type.windows == HfWindows::kAll && std::ranges::all_of(layers, is_sliding));
+}
+
+bool has_layers_of(const HfClass& type, const LayerPattern& all_layers) {
+  if (!has_windows_of(type, all_layers)) {
+    return false;
+  }
+  const LayerPattern layers = all_layers.replaced(kSlidingBlock, kAttentionBlock);
   if (!type.layers.empty()) {
     return std::ranges::all_of(layers, [&](const LayerSpec& layer) {
       return std::ranges::find(type.layers, layer) != type.layers.end();
@@ -146,6 +171,9 @@ std::string layers_of_classes(const ModelStyle& style) {
     std::ranges::for_each(each.layers, add);
     if (each.layers.empty()) {
       add(each.experts ? expert_layer(each) : dense_layer(each));
+    }
+    if (each.windows != HfWindows::kNone) {
+      add({.mixer = &kSlidingBlock});
     }
   }
   return join(names, " or ");

@@ -9,9 +9,10 @@
 #include "model/model_spec.h"
 
 /// Models in the format of Hugging Face transformers: a folder with config.json and safetensors.
-/// Supported: LlamaForCausalLM, Qwen2ForCausalLM, Qwen2MoeForCausalLM, Qwen3ForCausalLM,
-/// Qwen3MoeForCausalLM, MixtralForCausalLM, OlmoeForCausalLM, DeepseekV2ForCausalLM,
-/// DeepseekV3ForCausalLM, Mamba2ForCausalLM, NemotronHForCausalLM, GPT2LMHeadModel.
+/// Supported: LlamaForCausalLM, MistralForCausalLM, MinistralForCausalLM, Qwen2ForCausalLM,
+/// Qwen2MoeForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM, MixtralForCausalLM,
+/// OlmoeForCausalLM, DeepseekV2ForCausalLM, DeepseekV3ForCausalLM, Mamba2ForCausalLM,
+/// NemotronHForCausalLM, GPT2LMHeadModel.
 namespace braid {
 
 /// The elements of the tensor's parameter, in row order: one run per row, HfTensor::pitch apart, or
@@ -24,6 +25,13 @@ std::vector<HfTensor> hf_tensors(const ModelSpec& model, HfExperts experts = HfE
 
 /// How a folder with tensors of these names holds experts.
 HfExperts experts_of_files(std::span<const std::string> names);
+
+/// Which layers of a class's models may have sliding windows.
+enum class HfWindows : uint8_t {
+  kNone,
+  kAll,   ///< all layers have, or none: Mistral
+  kSome,  ///< those that config.json names (layer_types)
+};
 
 /// The names by which transformers identifies a kind of model.
 struct HfClass {
@@ -39,6 +47,7 @@ struct HfClass {
   const BlockDefinition* mixer = &kAttentionBlock;
   bool sigmoid = false;  ///< routers have sigmoids and biases: DeepSeek-V3, Nemotron
   std::span<const LayerSpec> layers = {};  ///< the kinds of layers, of HfNaming::kBackbone
+  HfWindows windows = HfWindows::kNone;
 };
 std::span<const HfClass> hf_classes();
 

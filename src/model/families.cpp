@@ -53,6 +53,28 @@ ModelSpec llama3(const LlamaShape& shape, double factor) {
   return spec;
 }
 
+/// With a window in all layers (version 0.1).
+ModelSpec mistral_7b() {
+  ModelSpec spec = llama({32, 4096, 32, 8, 128, 14336, false});
+  spec.layers = LayerPattern(32, {.mixer = &kSlidingBlock});
+  spec.sliding_window = 4096;
+  spec.vocabulary = 32000;
+  spec.max_positions = 32768;
+  spec.rope_theta = 10000.0;
+  return spec;
+}
+
+/// A layer without a window in front of each three with one.
+ModelSpec ministral_8b() {
+  ModelSpec spec = llama({36, 4096, 32, 8, 128, 12288, false});
+  spec.layers = LayerPattern::parse("(attention+mlp sliding+mlp*3)*9");
+  spec.sliding_window = 32768;
+  spec.vocabulary = 131072;
+  spec.max_positions = 131072;
+  spec.rope_theta = 100000000.0;
+  return spec;
+}
+
 ModelSpec qwen(const LlamaShape& shape, int64_t vocabulary) {
   ModelSpec spec = llama(shape);
   spec.vocabulary = vocabulary;
@@ -254,6 +276,8 @@ const std::vector<ModelPreset>& presets() {
       {"llama-8b", kLlama31, llama3({32, 4096, 32, 8, 128, 14336, false}, 8)},
       {"llama-70b", kLlama31, llama3({80, 8192, 64, 8, 128, 28672, false}, 8)},
       {"llama-405b", kLlama31, llama3({126, 16384, 128, 8, 128, 53248, false}, 8)},
+      {"mistral-7b", "Jiang et al., Mistral 7B, 2023, table 1", mistral_7b()},
+      {"ministral-8b", "Mistral AI, Ministral-8B-Instruct-2410 model card, 2024", ministral_8b()},
       {"qwen2.5-0.5b", kQwen25, qwen({24, 896, 14, 2, 64, 4864, true}, 151936)},
       {"qwen2.5-1.5b", kQwen25, qwen({28, 1536, 12, 2, 128, 8960, true}, 151936)},
       {"qwen2.5-3b", kQwen25, qwen({36, 2048, 16, 2, 128, 11008, true}, 151936)},

@@ -240,6 +240,16 @@ bool LayerPattern::has(const BlockDefinition& block) const {
   });
 }
 
+LayerPattern LayerPattern::replaced(const BlockDefinition& from, const BlockDefinition& to) const {
+  std::vector<LayerSpec> layers = layers_;
+  for (LayerSpec& layer : layers) {
+    for (const BlockDefinition** const block : {&layer.mixer, &layer.feed_forward}) {
+      *block = *block == &from ? &to : *block;
+    }
+  }
+  return LayerPattern(std::move(layers));
+}
+
 int64_t LayerPattern::num_blocks() const {
   int64_t blocks = 0;
   for (const LayerSpec& layer : layers_) {

@@ -12,6 +12,7 @@ struct BlockDefinition;  // model/blocks/block.h
 
 // Of the usual layer. All kinds: blocks/registry.h.
 extern const BlockDefinition kAttentionBlock;
+extern const BlockDefinition kSlidingBlock;
 extern const BlockDefinition kMambaBlock;
 extern const BlockDefinition kMlaBlock;
 extern const BlockDefinition kMlpBlock;
@@ -70,6 +71,8 @@ class LayerPattern {
   bool is_uniform() const;
   /// Whether any layer has the block.
   bool has(const BlockDefinition& block) const;
+  /// With the block `to` wherever a layer has `from`.
+  LayerPattern replaced(const BlockDefinition& from, const BlockDefinition& to) const;
   int64_t num_blocks() const;
 
   /// About `count` of the layers, in their order: each kind in proportion, at least one of each.

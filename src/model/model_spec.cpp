@@ -108,6 +108,12 @@ std::string describe_experts(const ModelSpec& spec) {
                      spec.experts_per_token, shared);
 }
 
+/// " in windows of 4096"; empty without them.
+std::string describe_window(const ModelSpec& spec) {
+  return spec.layers.has(kSlidingBlock) ? fmt::format(" in windows of {}", spec.sliding_window)
+                                        : "";
+}
+
 /// ", 32 heads (8 kv) of 128"; with latents ", 16 heads of 128+64, values 128, latents of 512";
 /// empty without attention.
 std::string describe_heads(const ModelSpec& spec) {
@@ -115,7 +121,8 @@ std::string describe_heads(const ModelSpec& spec) {
     return "";
   }
   if (!spec.layers.has(kMlaBlock)) {
-    return fmt::format(", {} heads ({} kv) of {}", spec.heads, spec.kv_heads, spec.head_size);
+    return fmt::format(", {} heads ({} kv) of {}{}", spec.heads, spec.kv_heads, spec.head_size,
+                       describe_window(spec));
   }
   const std::string queries =
       spec.q_lora_rank > 0 ? fmt::format(" and queries of {}", spec.q_lora_rank) : "";

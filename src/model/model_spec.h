@@ -81,6 +81,8 @@ struct ModelSpec {
   int64_t heads = 0;      ///< num_attention_heads
   int64_t kv_heads = 0;   ///< num_key_value_heads
   int64_t head_size = 0;  ///< head_dim
+  int64_t sliding_window =
+      0;  ///< keys that a query sees in layers with "sliding"; 0: there are none
   /// Of multi-head latent attention, with their names there.
   int64_t q_lora_rank = 0;       ///< of the latent that queries are made of; 0: of the token itself
   int64_t kv_lora_rank = 0;      ///< of the latent that keys and values are made of
@@ -139,9 +141,10 @@ int64_t num_matrix_parameters(const ModelSpec& spec);
 int64_t num_idle_parameters(const ModelSpec& spec);
 
 /// Model FLOPs of training on one token: 6 per matrix parameter, and 6 per multiplication between
-/// tokens in the forward, which for causal attention is sequence * heads * head_size per layer.
-/// With adapters, 6 per element of those and 4 per frozen one. Multi-token prediction is counted,
-/// recompute is not. Source: Megatron-LM's count, see docs/numerics.md.
+/// tokens in the forward, which for causal attention is sequence * heads * head_size per layer
+/// (with a window, of its pairs). With adapters, 6 per element of those and 4 per frozen one.
+/// Multi-token prediction is counted, recompute is not. Source: Megatron-LM's count, see
+/// docs/numerics.md.
 double train_flops_per_token(const ModelSpec& spec, int64_t sequence);
 
 std::string describe_model(const ModelSpec& spec);

@@ -28,6 +28,7 @@ void check_layout(const OperandChecker& operands, const AttentionAttributes& att
   operands.require(
       attributes.padding.value_size >= 0 && attributes.padding.value_size <= attributes.head_size,
       "value_size must be at most head_size");
+  operands.require(attributes.window.window >= 0, "window must not be negative");
 }
 
 void check_attention(const OpSpec& spec) {
@@ -63,7 +64,7 @@ void check_attention_backward(const OpSpec& spec) {
 }
 
 // Products per pair of query and key: 2 in forward (scores, values), 5 in backward (scores again,
-// d_value, d_probability, d_query, d_key). A causal row sees (sequence + 1) / 2 keys on average.
+// d_value, d_probability, d_query, d_key).
 template <int kProducts>
 OpCost attention_cost(const OpSpec& spec) {
   const auto attributes = attributes_of<AttentionAttributes>(spec);
@@ -71,7 +72,7 @@ OpCost attention_cost(const OpSpec& spec) {
   const double out_elems =
       static_cast<double>(spec.operands[0].shape[0] * attributes.heads * attributes.head_size);
   const int64_t tokens = attributes.documents.mean_tokens(attributes.sequence);
-  cost.flops = kProducts * 2.0 * out_elems * 0.5 * static_cast<double>(tokens + 1);
+  cost.flops = kProducts * 2.0 * out_elems * attributes.window.mean_keys(tokens);
   return cost;
 }
 
@@ -93,11 +94,12 @@ void attention_backward(BackwardBuilder& builder, const Node& node) {
   builder.add_grad(node, qkv, d_qkv);
 }
 
-/// Documents count as as many short sequences.
+/// Documents count as as many short sequences, and so do windows.
 template <bool kBackward>
 AttentionShape shape_of(const OpSpec& spec) {
   const auto attributes = attributes_of<AttentionAttributes>(spec);
-  const int64_t tokens = attributes.documents.mean_tokens(attributes.sequence);
+  const int64_t tokens =
+      attributes.window.equal_tokens(attributes.documents.mean_tokens(attributes.sequence));
   return {.sequences = spec.operands.at(0).shape[0] / tokens,
           .sequence = tokens,
           .queries = tokens,
@@ -105,7 +107,7 @@ AttentionShape shape_of(const OpSpec& spec) {
           .kv_heads = attributes.kv_heads,
           .head_size = attributes.head_size,
           .backward = kBackward,
-          .documents = attributes.documents.documents,
+          .documents = attributes.documents.documents || attributes.window.is_on(),
           .dtype = spec.operands[0].dtype};
 }
 

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "ops/attention_window.h"
 #include "ops/documents.h"
 #include "ops/graph.h"
 #include "ops/op.h"
@@ -22,8 +23,8 @@ struct ValuePadding {
 /// reads key/value head h / (H/K). out = softmax(scale * q k^T) v; lse is the log-sum-exp of the
 /// scaled scores. Never stores sequence x sequence scores. attention_backward: qkv, out, lse, d_out
 /// [N,H*D] -> d_qkv [N,(H+2K)*D]. With `documents`, both read starts (documents.h) after qkv and
-/// d_out, and a query sees the keys from the start of its document on. Source: Dao et al.,
-/// FlashAttention, 2022.
+/// d_out, and a query sees the keys from the start of its document on. With `window`
+/// (attention_window.h), it sees the last ones only. Source: Dao et al., FlashAttention, 2022.
 struct AttentionAttributes {
   int64_t heads = 0;
   int64_t kv_heads = 0;
@@ -32,6 +33,7 @@ struct AttentionAttributes {
   double scale = 1.0;
   AttentionDocuments documents = {};
   ValuePadding padding = {};
+  AttentionWindow window = {};
   void fields(auto&& visit) {
     visit("heads", heads);
     visit("kv_heads", kv_heads);
@@ -40,6 +42,7 @@ struct AttentionAttributes {
     visit("scale", scale);
     visit.optional(documents);
     visit.optional(padding);
+    visit.optional(window);
   }
 };
 

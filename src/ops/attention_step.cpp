@@ -32,12 +32,17 @@ const OperandSpec& check_inputs(OperandChecker& operands, const AttentionStepAtt
   return qkv;
 }
 
-void check_documents(OperandChecker& operands, const AttentionStepAttributes& a,
-                     const OperandSpec& qkv) {
-  const TokenPositions& at = a.key_positions;
-  operands.require(at.fits(a.kv_sequence) && (at.split == 0 || at.split == a.kv_sequence ||
-                                              at.first_begin + at.split <= at.second_begin),
-                   "positions of keys must ascend");
+bool ascend(const TokenPositions& at, int64_t tokens) {
+  return at.fits(tokens) &&
+         (at.split == 0 || at.split == tokens || at.first_begin + at.split <= at.second_begin);
+}
+
+void check_limits(OperandChecker& operands, const AttentionStepAttributes& a,
+                  const OperandSpec& qkv) {
+  operands.require(ascend(a.key_positions, a.kv_sequence), "positions of keys must ascend");
+  operands.require(a.window.limit.window >= 0, "window must not be negative");
+  operands.require(ascend(a.window.query_positions, a.sequence),
+                   "positions of queries must ascend");
   if (a.documents.documents) {
     expect_starts(operands, qkv.shape[0]);
   }
@@ -57,7 +62,7 @@ void check_step(const OpSpec& spec) {
   const OperandSpec& qkv = check_inputs(operands, attributes);
   const DType wide = accumulator_dtype(qkv.dtype);
   const Access access = accumulate_access(attributes.accumulate);
-  check_documents(operands, attributes, qkv);
+  check_limits(operands, attributes, qkv);
   operands.expect("sum", access, wide, out_shape(attributes, qkv));
   operands.expect("lse", access, wide, lse_shape(attributes, qkv));
   operands.done();
@@ -72,11 +77,26 @@ void check_step_backward(const OpSpec& spec) {
   operands.expect("out", Access::kRead, qkv.dtype, out);
   operands.expect("lse", Access::kRead, wide, lse_shape(attributes.step, qkv));
   operands.expect("d_out", Access::kRead, qkv.dtype, out);
-  check_documents(operands, attributes.step, qkv);
+  check_limits(operands, attributes.step, qkv);
   operands.expect("d_q", accumulate_access(attributes.accumulate_q), wide, out);
   operands.expect("d_kv", accumulate_access(attributes.accumulate_kv), wide,
                   spec.operands[1].shape);
   operands.done();
+}
+
+/// Of one sequence that is one document.
+double pairs_of_whole(const AttentionStepAttributes& a) {
+  if (a.window.is_on()) {
+    int64_t pairs = 0;
+    for (int64_t query = 0; query < a.queries; ++query) {
+      const SeenKeys seen = seen_keys(a, query);
+      pairs += seen.end - seen.first;
+    }
+    return static_cast<double>(pairs);
+  }
+  const auto queries = static_cast<double>(a.queries);
+  const double hidden = a.causal ? 0.5 * (queries - 1) : 0.0;
+  return queries * (static_cast<double>(a.keys) - hidden);
 }
 
 /// Pairs of query and key of one sequence. With documents of a mean length L, a causal step has
@@ -84,8 +104,7 @@ void check_step_backward(const OpSpec& spec) {
 /// its queries, which begins at random: L * L / 6.
 double pairs_of(const AttentionStepAttributes& a) {
   const auto queries = static_cast<double>(a.queries);
-  const double hidden = a.causal ? 0.5 * (queries - 1) : 0.0;
-  const double pairs = queries * (static_cast<double>(a.keys) - hidden);
+  const double pairs = pairs_of_whole(a);
   const auto tokens = static_cast<double>(a.documents.mean_tokens(a.keys));
   if (a.documents.mean_tokens(a.keys) == a.keys) {
     return pairs;
@@ -110,15 +129,24 @@ OpCost backward_cost(const OpSpec& spec) {
   return step_cost(spec, attributes_of<AttentionStepBackwardAttributes>(spec).step, 5);
 }
 
+/// With a window, as many keys as a causal query of so many sees half of on average.
+int64_t priced_keys(const AttentionStepAttributes& a) {
+  if (!a.window.is_on()) {
+    return a.keys;
+  }
+  const double mean = pairs_of(a) / static_cast<double>(a.queries);
+  return std::clamp<int64_t>(static_cast<int64_t>(2 * mean), 1, a.keys);
+}
+
 AttentionShape shape_of(const OpSpec& spec, const AttentionStepAttributes& a, bool backward) {
   return {.sequences = spec.operands.at(0).shape[0] / a.sequence,
-          .sequence = a.keys,
+          .sequence = priced_keys(a),
           .queries = a.queries,
           .heads = a.heads,
           .kv_heads = a.kv_heads,
           .head_size = a.head_size,
           .backward = backward,
-          .documents = a.documents.documents,
+          .documents = a.documents.documents || a.window.is_on(),
           .dtype = spec.operands[0].dtype};
 }
 
@@ -131,6 +159,17 @@ AttentionShape backward_shape(const OpSpec& spec) {
 }
 
 }  // namespace
+
+SeenKeys seen_keys(const AttentionStepAttributes& step, int64_t query) {
+  const int64_t end =
+      step.causal ? std::min(query + 1 + step.keys - step.queries, step.keys) : step.keys;
+  if (!step.window.is_on()) {
+    return {0, end};
+  }
+  const int64_t position = step.window.first_position(step.query_begin + query);
+  const int64_t hidden = step.key_positions.before(position, step.kv_sequence) - step.key_begin;
+  return {std::clamp<int64_t>(hidden, 0, end), end};
+}
 
 // The backward of attention_finish covers all its steps. Their sum is never recomputed, since a sum
 // of several ops cannot be recomputed by one of them.

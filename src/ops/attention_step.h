@@ -1,5 +1,6 @@
 #pragma once
 
+#include "ops/attention_window.h"
 #include "ops/documents.h"
 #include "ops/op.h"
 #include "ops/positions.h"
@@ -22,10 +23,11 @@ namespace braid {
 /// otherwise the other rows become 0.
 ///
 /// With `documents`, both read starts [B*S] (documents.h) as the last operand that they only read,
-/// and of the keys a query sees only those from the start of its document on. The position of key
-/// j is key_positions.of(j); they ascend. A query may then see no key: it adds nothing. Source: Liu
-/// et al., Ring Attention, 2023; the zig-zag order:
-/// Zhu, 2024 (ring-flash-attention).
+/// and of the keys a query sees only those from the start of its document on. With `window`
+/// (attention_window.h) it sees those at the last positions only. The position of key j is
+/// key_positions.of(j), of query i window.query_positions.of(i); they ascend. A query may then see
+/// no key: it adds nothing. Source: Liu et al., Ring Attention, 2023; the zig-zag order: Zhu, 2024
+/// (ring-flash-attention).
 struct AttentionStepAttributes {
   int64_t heads = 0;
   int64_t kv_heads = 0;
@@ -40,15 +42,17 @@ struct AttentionStepAttributes {
   bool causal = false;
   bool accumulate = false;
   AttentionDocuments documents = {};
-  TokenPositions key_positions = {};  ///< of the R keys of a sequence; with documents
+  TokenPositions key_positions = {};  ///< of the R keys of a sequence; with documents or a window
+  StepWindow window = {};
   void fields(auto&& visit) {
     shared_fields(visit);
     visit("accumulate", accumulate);
-    document_fields(visit);
+    limit_fields(visit);
   }
-  void document_fields(auto&& visit) {
+  void limit_fields(auto&& visit) {
     visit.optional(documents);
     visit.optional(key_positions);
+    visit.optional(window);
   }
   void shared_fields(auto&& visit) {
     visit("heads", heads);
@@ -73,9 +77,17 @@ struct AttentionStepBackwardAttributes {
     step.shared_fields(visit);
     visit("accumulate_q", accumulate_q);
     visit("accumulate_kv", accumulate_kv);
-    step.document_fields(visit);
+    step.limit_fields(visit);
   }
 };
+
+/// The keys that query number `query` of the range sees: [first, end) of the range of keys, by
+/// causality and the window, not by documents.
+struct SeenKeys {
+  int64_t first = 0;
+  int64_t end = 0;
+};
+SeenKeys seen_keys(const AttentionStepAttributes& step, int64_t query);
 
 extern const OpDefinition kAttentionStepOp;
 extern const OpDefinition kAttentionStepBackwardOp;

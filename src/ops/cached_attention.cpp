@@ -1,5 +1,6 @@
 #include "ops/cached_attention.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -32,19 +33,21 @@ void check_cached_attention(const OpSpec& spec) {
                    "the capacity must hold the rows of a sequence");
   operands.expect("values", Access::kReadWrite, qkv.dtype, keys.shape);
   operands.expect("out", Access::kWrite, qkv.dtype, {qkv.shape[0], a.heads * a.head_size});
+  operands.require(a.window.window >= 0, "window must not be negative");
   operands.done();
 }
 
-/// Of caches that are full by half: how full they are is data.
+/// Of caches that are full by half, or by a window if that is less: how full they are is data.
 OpCost cached_attention_cost(const OpSpec& spec) {
-  constexpr double kFull = 0.5;
   const auto a = attributes_of<CachedAttentionAttributes>(spec);
   const auto rows = static_cast<double>(spec.operands[0].shape[0]);
   const auto capacity = static_cast<double>(spec.operands[kKeys].shape[1]);
+  const double full =
+      a.window.is_on() ? std::min(0.5, static_cast<double>(a.window.window) / capacity) : 0.5;
   const auto new_bytes = 2 * rows * static_cast<double>(a.kv_heads * a.head_size) *
                          static_cast<double>(dtype_bytes(spec.operands[0].dtype));
-  return {.flops = 2 * 2.0 * rows * static_cast<double>(a.heads * a.head_size) * kFull * capacity,
-          .bytes_read = size_bytes(spec.operands[0]) + 2 * kFull * size_bytes(spec.operands[kKeys]),
+  return {.flops = 2 * 2.0 * rows * static_cast<double>(a.heads * a.head_size) * full * capacity,
+          .bytes_read = size_bytes(spec.operands[0]) + 2 * full * size_bytes(spec.operands[kKeys]),
           .bytes_written = size_bytes(spec.operands.back()) + new_bytes};
 }
 

@@ -1,5 +1,6 @@
 #include "ops/context_attention.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <optional>
@@ -44,11 +45,41 @@ AttentionStepAttributes step_of(const AttentionAttributes& core, int64_t kv_sequ
           .documents = core.documents};
 }
 
-/// Where the keys of outer rank `index` lie.
-TokenPositions key_positions(const AttentionAttributes& core, int64_t ranks, int64_t index) {
+/// Where the queries and keys of outer rank `index` lie.
+TokenPositions rank_positions(const AttentionAttributes& core, int64_t ranks, int64_t index) {
   const int64_t half = core.sequence / 2;
   return {
       .first_begin = index * half, .second_begin = (2 * ranks - 1 - index) * half, .split = half};
+}
+
+/// The window of a step on rank `index`.
+StepWindow window_on(const AttentionAttributes& core, int64_t ranks, int64_t index) {
+  return {.limit = core.window, .query_positions = rank_positions(core, ranks, index)};
+}
+
+/// Whether the first query sees a key. If it does not, no other does.
+bool sees_a_key(const AttentionStepAttributes& step) {
+  const SeenKeys seen = seen_keys(step, 0);
+  return seen.first < seen.end;
+}
+
+/// Cuts the ranges of queries and keys to those that see and are seen. If none does, one query
+/// remains, which sees nothing, so that all ranks have the same steps.
+void cut_to_window(AttentionStepAttributes& step) {
+  if (!sees_a_key(step)) {
+    step.queries = 1;
+    step.keys = 1;
+    return;
+  }
+  const int64_t unseen = seen_keys(step, 0).first;
+  step.key_begin += unseen;
+  step.keys -= unseen;
+  if (!step.causal) {  // otherwise every query sees itself
+    const int64_t last_key = step.key_positions.of(step.key_begin + step.keys - 1);
+    const int64_t seeing =
+        step.window.query_positions.before(last_key + step.window.limit.window, step.sequence);
+    step.queries = std::min(step.queries, seeing - step.query_begin);
+  }
 }
 
 /// Step `number` of the ring on rank `index`: the rank has the kv of the rank `number` places
@@ -57,8 +88,8 @@ TokenPositions key_positions(const AttentionAttributes& core, int64_t ranks, int
 AttentionStepAttributes ring_step(const AttentionAttributes& core, int64_t ranks, int64_t index,
                                   int64_t number) {
   AttentionStepAttributes step = step_of(core, core.sequence);
-  if (core.documents.documents) {
-    step.key_positions = key_positions(core, ranks, (index - number + ranks) % ranks);
+  if (core.documents.documents || core.window.is_on()) {
+    step.key_positions = rank_positions(core, ranks, (index - number + ranks) % ranks);
   }
   const int64_t half = core.sequence / 2;
   if (number == 0) {
@@ -70,7 +101,26 @@ AttentionStepAttributes ring_step(const AttentionAttributes& core, int64_t ranks
     step.queries = half;
   }
   step.accumulate = number > 0;
+  if (core.window.is_on()) {
+    step.window = window_on(core, ranks, index);
+    cut_to_window(step);
+  }
   return step;
+}
+
+/// The steps of the ring in which some rank sees a key, ascending; 0 is one.
+std::vector<int64_t> ring_numbers(const AttentionAttributes& core, int64_t ranks) {
+  std::vector<int64_t> numbers;
+  for (int64_t number = 0; number < ranks; ++number) {
+    bool is_seen = !core.window.is_on();
+    for (int64_t index = 0; index < ranks && !is_seen; ++index) {
+      is_seen = sees_a_key(ring_step(core, ranks, index, number));
+    }
+    if (is_seen) {
+      numbers.push_back(number);
+    }
+  }
+  return numbers;
 }
 
 /// The two chunks of rank `index` with all keys up to their ends.
@@ -86,6 +136,12 @@ std::vector<AttentionStepAttributes> gathered_steps(const AttentionAttributes& c
   steps[1].keys = (2 * ranks - index) * half;
   steps[1].query_begin = half;
   steps[1].accumulate = true;
+  if (core.window.is_on()) {
+    for (AttentionStepAttributes& step : steps) {
+      step.window = window_on(core, ranks, index);
+      cut_to_window(step);
+    }
+  }
   return steps;
 }
 
@@ -149,10 +205,12 @@ class OuterAttention {
 
   void add_ring() {
     ValueId kv = pack();
-    for (int64_t number = 0; number < context_.outer; ++number) {
+    int64_t at = 0;  // places that kv has moved on
+    for (const int64_t number : ring_numbers(core_, context_.outer)) {
       if (number > 0) {
-        kv = ring_shift(builder_, kv, context_.outer_group, 1,
+        kv = ring_shift(builder_, kv, context_.outer_group, number - at,
                         fmt::format("{}.kv.{}", site_, number));
+        at = number;
       }
       add_step(kv, ring_step(core_, context_.outer, context_.outer_index, number));
     }
@@ -198,7 +256,8 @@ class OuterBackward {
              .head_size = step.head_size,
              .sequence = step.sequence,
              .scale = step.scale,
-             .documents = step.documents};
+             .documents = step.documents,
+             .window = step.window.limit};
     if (step.documents.documents) {
       starts_ = first_step.operands[2];
     }
@@ -235,10 +294,11 @@ class OuterBackward {
     return kv;
   }
 
-  ValueId shift(ValueId x, const std::string& part) {
+  ValueId shift(ValueId x, int64_t places, const std::string& part) {
     const Value like = builder_.value(x);
     const ValueId y = new_value(part, like.dtype, like.shape);
-    add("ring_shift", to_attributes(RingShiftAttributes{.group = attributes_.group, .shift = 1}),
+    add("ring_shift",
+        to_attributes(RingShiftAttributes{.group = attributes_.group, .shift = places}),
         std::array{Operand{x}, to(y)}, Phase::kComm);
     return y;
   }
@@ -263,17 +323,22 @@ class OuterBackward {
     const ValueId own = pack();
     ValueId kv = own;
     std::optional<ValueId> travelling;
-    for (int64_t number = 1; number <= attributes_.ranks; ++number) {
+    std::vector<int64_t> numbers = ring_numbers(core_, attributes_.ranks);
+    numbers.erase(numbers.begin());
+    numbers.push_back(attributes_.ranks);
+    int64_t at = 0;  // places that kv has moved on
+    for (const int64_t number : numbers) {
       const bool is_own = number == attributes_.ranks;
-      kv = is_own ? own : shift(kv, fmt::format("kv_again.{}", number));
+      kv = is_own ? own : shift(kv, number - at, fmt::format("kv_again.{}", number));
       std::optional<ValueId> arrived;
       if (travelling) {
-        arrived = shift(*travelling, fmt::format("d_kv.{}.arrived", number));
+        arrived = shift(*travelling, number - at, fmt::format("d_kv.{}.arrived", number));
       }
       const ValueId part = new_value(fmt::format("d_kv.{}", number), wide_, own_kv_.shape);
       add_step(kv, part,
                ring_step(core_, attributes_.ranks, attributes_.index, is_own ? 0 : number),
-               /*accumulate_q=*/number > 1, /*accumulate_kv=*/false);
+               /*accumulate_q=*/at > 0, /*accumulate_kv=*/false);
+      at = number;
       if (arrived) {
         add("accumulate", {}, std::array{Operand{*arrived}, Operand{part, Access::kReadWrite}});
       }

@@ -37,6 +37,9 @@ struct AttentionFinishAttributes {
 
 extern const OpDefinition kAttentionFinishOp;
 
+/// With a window (attention_window.h), steps have only the queries and keys that see and are seen.
+/// Steps of the ring in which no rank sees a key are left out, and kv moves on by several places.
+///
 /// One rank's part in attention over context ranks: `inner` ranks exchange heads for sequence
 /// (all-to-all), so that each has all rows of an outer rank and 1/inner of its heads; `outer` ranks
 /// then pass on or gather keys and values. Sources: Jacobs et al., DeepSpeed Ulysses, 2023; the

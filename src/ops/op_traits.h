@@ -97,7 +97,7 @@ struct AttentionShape {
   int64_t kv_heads = 0;
   int64_t head_size = 0;
   bool backward = false;
-  bool documents = false;  ///< separates documents: `sequence` is the mean length of one
+  bool documents = false;  ///< documents of this mean length, or a window that hides as many keys
   DType dtype = DType::kF32;
 };
 

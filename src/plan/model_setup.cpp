@@ -61,7 +61,9 @@ void set_layers(ModelSpec& spec, const ModelConfig& config) {
   }
   if (!config.pattern) {
     if (config.experts && !spec.layers.has(kMoeBlock)) {
-      spec.layers = LayerPattern(spec.layers.size(), {.feed_forward = &kMoeBlock});
+      spec.layers = spec.layers.has(kMlpBlock)
+                        ? spec.layers.replaced(kMlpBlock, kMoeBlock)
+                        : LayerPattern(spec.layers.size(), {.feed_forward = &kMoeBlock});
     }
     return;
   }
@@ -70,6 +72,27 @@ void set_layers(ModelSpec& spec, const ModelConfig& config) {
     throw_config_error("model.layers = {}: model.pattern = {} has {}; remove either key",
                        *config.layers, quote(*config.pattern, 200), spec.layers.size());
   }
+}
+
+/// A window is that of the layers with "sliding", or of all with attention if none has it. 0 makes
+/// attention of "sliding".
+void set_window(ModelSpec& spec, const ModelConfig& config) {
+  override_with(spec.sliding_window, config.sliding_window);
+  if (config.sliding_window == 0) {
+    spec.layers = spec.layers.replaced(kSlidingBlock, kAttentionBlock);
+  } else if (config.sliding_window && !spec.layers.has(kSlidingBlock)) {
+    spec.layers = spec.layers.replaced(kAttentionBlock, kSlidingBlock);
+  }
+  if (spec.layers.has(kSlidingBlock)) {
+    return;
+  }
+  if (config.sliding_window.value_or(0) > 0) {
+    throw_config_error(
+        "model.sliding_window = {}: no layer of model.pattern has \"attention\" or \"sliding\"; "
+        "remove the key",
+        spec.sliding_window);
+  }
+  spec.sliding_window = 0;
 }
 
 void refuse_if_given(std::string_view key, const auto& given) {
@@ -274,6 +297,9 @@ void derive_sizes(ModelSpec& spec, int64_t sequence) {
 void forget_other_blocks(ModelConfig& config, const LayerPattern& layers) {
   const ModelSpec spec;
   const auto forget = [](std::string_view, const auto&, auto& key) { key.reset(); };
+  if (!layers.has(kSlidingBlock)) {
+    config.sliding_window.reset();
+  }
   if (!layers.has(kMlaBlock)) {
     for_each_latent_key(spec, config, forget);
   }
@@ -311,6 +337,7 @@ ModelSpec resolve_model(const ModelConfig& config, int64_t sequence, int64_t tok
   set_family(spec, config);
   set_layers(spec, config);
   require_given("layers", spec.layers.size());
+  set_window(spec, config);
   set_experts(spec, config);
   set_latents(spec, config);
   set_states(spec, config);
@@ -372,6 +399,9 @@ ModelConfig model_keys(const ModelSpec& model) {
   keys.kv_heads = model.kv_heads;
   keys.head_size = model.head_size;
   keys.ffn = model.ffn;
+  if (model.layers.has(kSlidingBlock)) {
+    keys.sliding_window = model.sliding_window;
+  }
   if (model.layers.has(kMlaBlock)) {
     for_each_latent_key(
         model, keys,
@@ -445,6 +475,7 @@ std::vector<std::string> changed_keys_of_preset(const ModelConfig& config) {
   compare("heads", config.heads, spec.heads);
   compare("kv_heads", config.kv_heads, spec.kv_heads);
   compare("head_size", config.head_size, spec.head_size);
+  compare("sliding_window", config.sliding_window, spec.sliding_window);
   for_each_latent_key(spec, config, [&](const char* key, int64_t preset, const auto& given) {
     compare(key, given, preset);
   });

@@ -192,6 +192,10 @@ RunConfig shrunken(const RunConfig& config) {
   while (small.train.sequence <= model.mtp_depth) {
     small.train.sequence *= 2;
   }
+  if (model.layers.has(kSlidingBlock)) {
+    small.model.sliding_window =
+        std::max<int64_t>(2, model.sliding_window * small.train.sequence / config.train.sequence);
+  }
   small.train.global_batch =
       few_microbatches(config) * small.train.microbatch * small.parallel.data;
   // Operations that are large enough to be split or moved in the run must qualify here, too.

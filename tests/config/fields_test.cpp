@@ -62,6 +62,7 @@ TEST(Fields, SayWhatAResumedRunMayChange) {
                                             "model.heads",
                                             "model.kv_heads",
                                             "model.head_size",
+                                            "model.sliding_window",
                                             "model.q_lora_rank",
                                             "model.kv_lora_rank",
                                             "model.qk_nope_head_dim",

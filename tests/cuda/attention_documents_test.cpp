@@ -60,25 +60,27 @@ struct DocumentsCase {
 };
 
 DocumentsCase make_case(int64_t heads, int64_t kv_heads, int64_t head_size, int64_t sequence,
-                        int64_t batches, double tokens) {
+                        int64_t batches, double tokens, int64_t window = 0) {
   return {{.heads = heads,
            .kv_heads = kv_heads,
            .head_size = head_size,
            .sequence = sequence,
            .scale = 1.0 / std::sqrt(static_cast<double>(head_size)),
-           .documents = {.documents = true}},
+           .documents = {.documents = true},
+           .window = {window}},
           batches,
           tokens};
 }
 
 /// All tile sizes of heads and heads between them; grouped heads; documents of one token, shorter
-/// and longer than the tiles of 64 queries and keys, and a whole sequence.
+/// and longer than the tiles of 64 queries and keys, and a whole sequence; windows inside them.
 std::vector<DocumentsCase> awkward_cases() {
-  return {make_case(2, 2, 64, 7, 3, 2),     make_case(4, 2, 64, 64, 2, 1),
-          make_case(3, 1, 128, 65, 2, 9),   make_case(8, 2, 128, 127, 1, 1e9),
-          make_case(4, 4, 96, 200, 2, 30),  make_case(6, 3, 80, 129, 1, 70),
-          make_case(2, 1, 192, 150, 2, 40), make_case(2, 2, 256, 140, 1, 50),
-          make_case(1, 1, 40, 521, 1, 130), make_case(12, 12, 64, 1024, 2, 200)};
+  return {make_case(2, 2, 64, 7, 3, 2),        make_case(4, 2, 64, 64, 2, 1),
+          make_case(3, 1, 128, 65, 2, 9),      make_case(8, 2, 128, 127, 1, 1e9),
+          make_case(4, 4, 96, 200, 2, 30),     make_case(6, 3, 80, 129, 1, 70),
+          make_case(2, 1, 192, 150, 2, 40),    make_case(2, 2, 256, 140, 1, 50),
+          make_case(1, 1, 40, 521, 1, 130),    make_case(12, 12, 64, 1024, 2, 200),
+          make_case(4, 2, 64, 300, 2, 90, 20), make_case(2, 1, 128, 521, 1, 130, 70)};
 }
 
 // Inputs are in [-1, 1): out is a mean of such values, rounded to bf16 once, its weights twice.

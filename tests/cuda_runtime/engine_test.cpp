@@ -81,6 +81,22 @@ TEST_F(CudaEngine, SeparatesDocumentsAsTheCpuDoes) {
   }
 }
 
+TEST_F(CudaEngine, HasWindowsAsTheCpuHas) {
+  for (const bool documents : {false, true}) {
+    SCOPED_TRACE(documents ? "with documents" : "whole sequences");
+    RunConfig config = bfloat16_config("llama");
+    config.data.document_mask = documents;
+    config.model.sliding_window = 5;
+    const Outcome cpu = run(config, 6);
+    const Outcome gpu = run(config, 6, on_gpu());
+    for (size_t step = 0; step < cpu.losses.size(); ++step) {
+      EXPECT_NEAR(gpu.losses[step], cpu.losses[step], 0.01 + 0.005 * static_cast<double>(step));
+      EXPECT_NEAR(gpu.grad_norms[step], cpu.grad_norms[step], 0.1 * cpu.grad_norms[step]);
+    }
+    expect_same_bits(run(config, 6, on_gpu(/*eager=*/true)), gpu);
+  }
+}
+
 TEST_F(CudaEngine, GraphEagerAndASecondRunAreBitwiseEqual) {
   for (const std::string family : {"llama", "gpt2"}) {
     SCOPED_TRACE(family);

@@ -58,10 +58,11 @@ ParallelConfig all_dimensions(int64_t ranks) {
   return parallel;
 }
 
-// Kinds of model beside the names of families: a llama with experts, a hybrid of all kinds of layer
-// but those, one with experts, too, which have no gates, and llamas with FP8 products, for which
-// tokens, inputs and features of a rank are multiples of 128; or with FP8 products of experts
-// alone, as there are fewer tokens.
+// Kinds of model beside the names of families: a llama with windows, one with experts, a hybrid of
+// all kinds of layer but those, one with experts, too, which have no gates, and llamas with FP8
+// products, for which tokens, inputs and features of a rank are multiples of 128; or with FP8
+// products of experts alone, as there are fewer tokens.
+constexpr std::string_view kWindows = "windows";
 constexpr std::string_view kWithExperts = "experts";
 constexpr std::string_view kFp8Experts = "fp8_experts";
 constexpr std::string_view kHybrid = "hybrid";
@@ -85,6 +86,8 @@ void set_model(ModelConfig& model, const GpuLayout& layout) {
   model.kv_heads = kind == "gpt2" ? 8 : 4;
   if (kind == "gpt2") {
     model.max_positions = 64;
+  } else if (kind == kWindows) {
+    model.sliding_window = 20;
   } else if (kind == kWithExperts || kind == kFp8Experts) {
     model.experts = 8;
     model.experts_per_token = 2;
@@ -330,6 +333,8 @@ INSTANTIATE_TEST_SUITE_P(
         GpuLayout{"dualpipev2", 2, pipeline(2, 2, "dualpipe-v", 2)},
         GpuLayout{"ring2", 2, context(data(2, "none"), 2, "ring")},
         GpuLayout{"ring2_gpt2", 2, context(data(2, "optimizer"), 2, "ring"), "gpt2"},
+        GpuLayout{"ring2_windows", 2, context(data(2, "none"), 2, "ring"), "windows"},
+        GpuLayout{"all_gather2_windows", 2, context(data(2, "none"), 2, "all_gather"), "windows"},
         GpuLayout{"all_gather2", 2, context(data(2, "none"), 2, "all_gather")},
         GpuLayout{"a2a2", 2, context(data(2, "parameters"), 2, "a2a")},
         GpuLayout{"experts2", 2, experts(data(2, "none"), 2), "experts"},

@@ -162,6 +162,25 @@ TEST(DeviceNeeds, StepsOfAttentionCountWhatIsMergedBehindThem) {
   EXPECT_LE(max_cuda_scratch_bytes(backward, false), 1.0 * kGiB);
 }
 
+// The kernels of documents need a number per query and head in the backward, and nothing else.
+TEST(DeviceNeeds, WindowsTakeTheKernelsOfDocuments) {
+  const AttentionShape shape{1, 32, 8, 128, 8192};
+  const size_t means_bytes = size_t{32} * 8192 * 4;
+  OpSpec whole = attention_backward(shape);
+  auto attributes = attributes_of<AttentionAttributes>(whole);
+  attributes.window.window = 100;
+  whole.attributes = to_attributes(attributes);
+  EXPECT_EQ(attention_backward_method(AttentionSizes(whole)), AttentionMethod::kDocuments);
+  EXPECT_EQ(attention_method(AttentionSizes(whole)), AttentionMethod::kDocuments);
+  EXPECT_EQ(max_cuda_scratch_bytes(whole, true), means_bytes);
+  OpSpec step = attention_step(shape, 8192, 8192, true);
+  auto of_step = attributes_of<AttentionStepBackwardAttributes>(step);
+  of_step.step.window.limit.window = 100;
+  step.attributes = to_attributes(of_step);
+  check_spec(step);
+  EXPECT_EQ(max_cuda_scratch_bytes(step, true), means_bytes);
+}
+
 TEST(DeviceNeeds, PartsOfAStepDoNotOverlap) {
   const AttentionSizes sizes(attention_step({3, 4, 2, 24, 10}, 5, 7, true));
   const AttentionStepParts parts(sizes, true);

@@ -46,7 +46,7 @@ ModelSpec with_experts(ModelSpec model) {
 }
 
 /// Grouped heads with scaled rotation; learned positions and biases; norms of heads; experts;
-/// latent attention; states alone, and with attention that has no positions.
+/// windows; latent attention; states alone, and with attention that has no positions.
 std::vector<Family> families() {
   std::vector<Family> found;
   ModelSpec llama = base_model();
@@ -62,6 +62,10 @@ std::vector<Family> families() {
   qwen3.style = kQwen3Style;
   qwen3.layers = LayerPattern::parse("attention+mlp attention+moe");
   found.push_back({"qwen3 with experts", qwen3});
+  ModelSpec windows = base_model();
+  windows.layers = LayerPattern::parse("sliding+mlp attention+mlp sliding+mlp");
+  windows.sliding_window = 5;
+  found.push_back({"windows", windows});
   ModelSpec mla = base_model();
   mla.layers = LayerPattern::parse("mla+mlp*2");
   mla.kv_heads = 0;

@@ -376,11 +376,60 @@ TEST(HfConfig, HasTheDefaultsOfTransformers) {
   EXPECT_TRUE(gpt2.model.tied_embeddings);
 }
 
+constexpr const char* kMistral = R"({
+  "architectures": ["MistralForCausalLM"], "bos_token_id": 1, "eos_token_id": 2,
+  "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02,
+  "intermediate_size": 14336, "max_position_embeddings": 32768, "model_type": "mistral",
+  "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8,
+  "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "sliding_window": 4096,
+  "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+  "transformers_version": "4.34.0.dev0", "use_cache": true, "vocab_size": 32000})";
+
+// The default of a missing key is 4096, and null is no window.
+TEST(HfConfig, ReadsWindowsOfMistral) {
+  const ModelSpec mistral = find_preset("mistral-7b").spec;
+  EXPECT_EQ(parse(kMistral).model, mistral);
+  EXPECT_EQ(parse(replaced(kMistral, " \"sliding_window\": 4096,", "")).model, mistral);
+  ModelSpec whole = mistral;
+  whole.layers = 32;
+  whole.sliding_window = 0;
+  EXPECT_EQ(parse(replaced(kMistral, "\"sliding_window\": 4096", "\"sliding_window\": null")).model,
+            whole);
+  EXPECT_THAT(print_hf_config(mistral, DType::kBF16), HasSubstr("\"sliding_window\": 4096"));
+  const std::string ministral = print_hf_config(find_preset("ministral-8b").spec, DType::kBF16);
+  EXPECT_THAT(ministral, HasSubstr("\"sliding_window\": 32768"));
+  EXPECT_THAT(ministral, HasSubstr("\"layer_types\": [\n    \"full_attention\",\n    "
+                                   "\"sliding_attention\""));
+}
+
+// Layers from max_window_layers on, unless layer_types says which.
+TEST(HfConfig, ReadsWindowsOfQwen) {
+  const std::string text =
+      replaced(replaced(kQwen, "\"use_sliding_window\": false", "\"use_sliding_window\": true"),
+               "\"num_hidden_layers\": 24", "\"num_hidden_layers\": 3");
+  const auto with_first = [&](const char* first) {
+    return replaced(text, "\"max_window_layers\": 24",
+                    fmt::format("\"max_window_layers\": {}", first));
+  };
+  EXPECT_EQ(parse(with_first("2")).model.layers.text(), "attention+mlp*2 sliding+mlp");
+  EXPECT_EQ(parse(with_first("0")).model.layers.text(), "sliding+mlp*3");
+  EXPECT_EQ(parse(with_first("2")).model.sliding_window, 32768);
+  EXPECT_EQ(parse(with_first("3")).model.layers.text(), "attention+mlp*3");
+  EXPECT_EQ(parse(with_first("3")).model.sliding_window, 0);
+  const ModelSpec typed =
+      parse(with(with_first("3"), R"("layer_types": ["sliding_attention", "full_attention",
+                                                      "sliding_attention"])"))
+          .model;
+  EXPECT_EQ(typed.layers.text(), "sliding+mlp attention+mlp sliding+mlp");
+  EXPECT_EQ(parse(print_hf_config(typed, DType::kF32)).model, typed);
+}
+
 TEST(HfConfig, RefusesOtherModels) {
   EXPECT_EQ(
       fault_of(replaced(kTinyLlama, "\"llama\"", "\"mamba\"")),
-      "'m/config.json': model_type = \"mamba\": only llama, qwen2, qwen3, qwen2_moe, qwen3_moe, "
-      "mixtral, olmoe, deepseek_v2, deepseek_v3, mamba2, nemotron_h, gpt2 can be imported");
+      "'m/config.json': model_type = \"mamba\": only llama, mistral, ministral, qwen2, qwen3, "
+      "qwen2_moe, qwen3_moe, mixtral, olmoe, deepseek_v2, deepseek_v3, mamba2, nemotron_h, gpt2 "
+      "can be imported");
   EXPECT_THAT(fault_of("{}"), HasSubstr("model_type = null"));
   EXPECT_EQ(fault_of(replaced(kGpt2, "GPT2LMHeadModel", "GPT2DoubleHeadsModel")),
             "'m/config.json': architectures = [\"GPT2DoubleHeadsModel\"]: braid imports only "
@@ -392,13 +441,19 @@ TEST(HfConfig, RefusesWhatBraidDoesNotCompute) {
               HasSubstr("hidden_act = \"gelu\": braid computes silu only"));
   EXPECT_THAT(fault_of(replaced(kGpt2, "gelu_new", "relu")),
               HasSubstr("activation_function = \"relu\""));
-  EXPECT_THAT(
-      fault_of(replaced(kQwen, "\"use_sliding_window\": false", "\"use_sliding_window\": true")),
-      HasSubstr("braid supports only use_sliding_window = false"));
+  EXPECT_THAT(fault_of(replaced(kQwen3Moe, "\"use_sliding_window\": false",
+                                "\"use_sliding_window\": true")),
+              HasSubstr("braid supports only use_sliding_window = false"));
+  EXPECT_THAT(fault_of(replaced(kMixtral, "\"sliding_window\": null", "\"sliding_window\": 4096")),
+              HasSubstr("sliding_window = 4096: braid has no windows in layers of this class"));
   EXPECT_THAT(fault_of(with(kQwen, R"("layer_types": ["sliding_attention"])")),
-              HasSubstr("layer_types"));
+              HasSubstr("layer_types = [\"sliding_attention\"]: must be a list of 24 layers"));
   EXPECT_THAT(fault_of(with(kQwen, R"("layer_types": "full_attention")")),
-              HasSubstr("layer_types = \"full_attention\": braid computes"));
+              HasSubstr("layer_types = \"full_attention\": must be a list of 24 layers"));
+  EXPECT_THAT(
+      fault_of(with(replaced(kQwen, "\"num_hidden_layers\": 24", "\"num_hidden_layers\": 1"),
+                    R"("layer_types": ["sliding_attention"])")),
+      HasSubstr("braid computes \"full_attention\", and with a sliding_window"));
   EXPECT_EQ(parse(with(kTinyLlama, R"("partial_rotary_factor": 1.0)")).model.head_size, 64);
   EXPECT_THAT(fault_of(with(kTinyLlama, R"("partial_rotary_factor": 0.5)")),
               HasSubstr("partial_rotary_factor = 0.5: braid rotates whole heads only"));

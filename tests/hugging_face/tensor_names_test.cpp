@@ -44,6 +44,23 @@ TEST(HfTensors, Llama8bHasItsNamesAndShapes) {
                                   "model.norm.weight [4096]", "lm_head.weight [128256,4096]"}));
 }
 
+// A window is no tensor.
+TEST(HfTensors, WindowsAreOfTheClassesThatHaveThem) {
+  EXPECT_EQ(listed("mistral-7b").size(), 291u);
+  const auto class_of = [](const char* preset, const char* pattern) {
+    ModelSpec model = find_preset(preset).spec;
+    model.layers = LayerPattern::parse(pattern);
+    model.sliding_window = 8;
+    return std::string(hf_class(model).architecture);
+  };
+  EXPECT_EQ(class_of("llama-8b", "attention+mlp*3"), "LlamaForCausalLM");
+  EXPECT_EQ(class_of("llama-8b", "sliding+mlp*3"), "MistralForCausalLM");
+  EXPECT_EQ(class_of("llama-8b", "attention+mlp sliding+mlp"), "MinistralForCausalLM");
+  EXPECT_EQ(class_of("qwen2.5-0.5b", "attention+mlp"), "Qwen2ForCausalLM");
+  EXPECT_EQ(class_of("qwen2.5-0.5b", "sliding+mlp"), "Qwen2ForCausalLM");
+  EXPECT_EQ(class_of("qwen3-0.6b", "attention+mlp sliding+mlp"), "Qwen3ForCausalLM");
+}
+
 TEST(HfTensors, QwenHasBiasesAndATiedHead) {
   const std::vector<std::string> list = listed("qwen2.5-0.5b");
   EXPECT_EQ(list.size(), 290u);
@@ -262,8 +279,12 @@ TEST(HfTensors, RefuseModelsWithoutAClass) {
   EXPECT_EQ(
       message_of<ConfigError>([&] { hf_tensors(model); }),
       "model.pattern = \"attention mlp\": Hugging Face has no class that braid knows for such a "
-      "model; those of family \"llama\" have layers \"attention+mlp\" or \"attention+moe\" or "
-      "\"mla+moe\" only");
+      "model; those of family \"llama\" have layers \"attention+mlp\" or \"sliding+mlp\" or "
+      "\"attention+moe\" or \"mla+moe\" only");
+  model = find_preset("mixtral-8x7b").spec;
+  model.layers = LayerPattern::parse("sliding+moe*2");
+  EXPECT_THAT(message_of<ConfigError>([&] { hf_tensors(model); }),
+              HasSubstr("\"sliding+moe*2\": Hugging Face has no class"));
   model = find_preset("mixtral-8x7b").spec;
   model.shared_ffn = 64;
   EXPECT_EQ(message_of<ConfigError>([&] { hf_tensors(model); }),

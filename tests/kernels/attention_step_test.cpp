@@ -36,9 +36,10 @@ struct StepCase {
                          gradient(accumulate_kv, wide(dtype), kv())}};
   }
   std::string name() const {
-    return fmt::format("heads {}/{} x {}, queries {}+{} of {}, keys {}+{} of {}{}", a.heads,
-                       a.kv_heads, a.head_size, a.query_begin, a.queries, a.sequence, a.key_begin,
-                       a.keys, a.kv_sequence, a.causal ? ", causal" : "");
+    return fmt::format("heads {}/{} x {}, queries {}+{} of {}, keys {}+{} of {}{}, window {}",
+                       a.heads, a.kv_heads, a.head_size, a.query_begin, a.queries, a.sequence,
+                       a.key_begin, a.keys, a.kv_sequence, a.causal ? ", causal" : "",
+                       a.window.limit.window);
   }
 };
 
@@ -61,6 +62,38 @@ std::vector<StepCase> awkward_cases() {
       make(A{1, 1, 16, 128, 128, 0, 0, 128, 0, 128, true}, 1),
       make(A{1, 1, 4, 70, 263, 0, 5, 63, 0, 260, true}, 1),
   };
+}
+
+/// Positions of the tokens of rank 0 and 1 of two, of a sequence in zig-zag order.
+constexpr int64_t kChunk = 70;
+constexpr TokenPositions kOfRank[] = {
+    {.first_begin = 0, .second_begin = 3 * kChunk, .split = kChunk},
+    {.first_begin = kChunk, .second_begin = 2 * kChunk, .split = kChunk}};
+
+StepCase in_window(StepCase c, int64_t window, const TokenPositions& queries) {
+  c.a.window = {.limit = {.window = window}, .query_positions = queries};
+  return c;
+}
+
+/// Steps with windows that end anywhere in blocks, and hide some queries' keys or those of all.
+std::vector<StepCase> window_cases() {
+  using A = AttentionStepAttributes;
+  constexpr int64_t kLocal = 2 * kChunk;
+  std::vector<StepCase> cases;
+  for (const int64_t window : {1, 2, 33, 71, 140, 200}) {
+    const auto add = [&](A a, const TokenPositions& queries, const TokenPositions& keys) {
+      a.scale = 0.5;
+      a.key_positions = keys;
+      cases.push_back(in_window({a, 2}, window, queries));
+    };
+    add(A{4, 2, 4, kLocal, kLocal, 0, 0, kLocal, 0, kLocal, true}, kOfRank[1], kOfRank[1]);
+    add(A{4, 2, 4, kLocal, kLocal, 0, 0, kLocal, 0, kChunk, false}, kOfRank[1], kOfRank[0]);
+    add(A{2, 1, 4, kLocal, kLocal, 0, kChunk, kChunk, 0, kLocal, false}, kOfRank[0], kOfRank[1]);
+    add(A{2, 1, 4, kLocal, 2 * kLocal, 0, kChunk, kChunk, 65, 3 * kChunk - 65, true}, kOfRank[1],
+        {});
+    add(A{1, 1, 4, kLocal, 512, 0, 3, 130, 40, 320, true}, {.second_begin = 230}, {});
+  }
+  return cases;
 }
 
 /// The textbook, one query at a time: sum and lse of the queries of the range.
@@ -179,6 +212,11 @@ class NaiveStep {
                                   starts_[static_cast<size_t>(q_row(batch, query))]) {
         list.back() = -std::numeric_limits<double>::infinity();
       }
+      const int64_t distance = a_.window.query_positions.of(a_.query_begin + query) -
+                               a_.key_positions.of(a_.key_begin + i);
+      if (a_.window.is_on() && distance >= a_.window.limit.window) {
+        list.back() = -std::numeric_limits<double>::infinity();
+      }
     }
     return list;
   }
@@ -196,9 +234,17 @@ Tolerance tolerance(DType dtype) {
   return {.absolute = 300 * rounding_error(wide(dtype)), .relative = 0};
 }
 
+std::vector<StepCase> all_cases() {
+  std::vector<StepCase> cases = awkward_cases();
+  for (const StepCase& c : window_cases()) {
+    cases.push_back(c);
+  }
+  return cases;
+}
+
 TEST(AttentionStep, MatchesTextbookOnAwkwardRanges) {
   for (const DType dtype : kFloatDtypes) {
-    for (const StepCase& c : awkward_cases()) {
+    for (const StepCase& c : all_cases()) {
       KernelCase kernel(c.forward(dtype));
       kernel.run(2);
       const auto qkv = kernel.values(kQkv);
@@ -212,7 +258,7 @@ TEST(AttentionStep, MatchesTextbookOnAwkwardRanges) {
 
 TEST(AttentionStepBackward, MatchesTextbookOnAwkwardRanges) {
   for (const DType dtype : kFloatDtypes) {
-    for (const StepCase& c : awkward_cases()) {
+    for (const StepCase& c : all_cases()) {
       for (const bool accumulate : {false, true}) {
         KernelCase kernel(c.backward(dtype, accumulate, !accumulate));
         // lse of more keys than these: probabilities sum up to less than 1.
@@ -312,12 +358,8 @@ TEST(AttentionStep, MergesIntoQueriesThatHaveSeenNothing) {
 }
 
 /// Steps of two ranks over a sequence in zig-zag order, or over all keys, and a range of keys that
-/// begins inside; chunks across blocks of 64 queries and 256 keys.
+/// begins inside; chunks across blocks of 64 queries and 256 keys. Without and with a window.
 std::vector<StepCase> document_cases() {
-  constexpr int64_t kChunk = 70;
-  const TokenPositions of_rank[] = {
-      {.first_begin = 0, .second_begin = 3 * kChunk, .split = kChunk},
-      {.first_begin = kChunk, .second_begin = 2 * kChunk, .split = kChunk}};
   const auto make = [&](AttentionStepAttributes a, const TokenPositions& keys) {
     a.scale = 0.5;
     a.documents.documents = true;
@@ -326,10 +368,15 @@ std::vector<StepCase> document_cases() {
   };
   using A = AttentionStepAttributes;
   constexpr int64_t kLocal = 2 * kChunk;
-  return {make(A{4, 2, 4, kLocal, kLocal, 0, 0, kLocal, 0, kLocal, true}, of_rank[1]),
-          make(A{4, 2, 4, kLocal, kLocal, 0, 0, kLocal, 0, kChunk, false}, of_rank[0]),
-          make(A{4, 2, 4, kLocal, 2 * kLocal, 0, kChunk, kChunk, 0, 3 * kChunk, true}, {}),
-          make(A{2, 1, 4, kLocal, 2 * kLocal, 0, kChunk, kChunk, 65, 3 * kChunk - 65, true}, {})};
+  std::vector<StepCase> cases = {
+      make(A{4, 2, 4, kLocal, kLocal, 0, 0, kLocal, 0, kLocal, true}, kOfRank[1]),
+      make(A{4, 2, 4, kLocal, kLocal, 0, 0, kLocal, 0, kChunk, false}, kOfRank[0]),
+      make(A{4, 2, 4, kLocal, 2 * kLocal, 0, kChunk, kChunk, 0, 3 * kChunk, true}, {}),
+      make(A{2, 1, 4, kLocal, 2 * kLocal, 0, kChunk, kChunk, 65, 3 * kChunk - 65, true}, {})};
+  for (size_t i = 0, count = cases.size(); i < count; ++i) {
+    cases.push_back(in_window(cases[i], 20, kOfRank[1]));
+  }
+  return cases;
 }
 
 /// Random documents of the sequences of rank 1 of two, for its rows.

@@ -54,10 +54,32 @@ std::vector<AttentionCase> awkward_cases() {
           make_case(2, 1, 12, 257, 1), make_case(1, 1, 4, 521, 1), make_case(2, 2, 128, 67, 1)};
 }
 
+AttentionCase in_window(AttentionCase c, int64_t window) {
+  c.attributes.window.window = window;
+  return c;
+}
+
+/// Windows of one key, of one less and one more than the kernel's blocks, and longer than the
+/// sequence.
+std::vector<AttentionCase> window_cases() {
+  return {in_window(make_case(2, 1, 5, 31, 2), 1),    in_window(make_case(4, 2, 7, 65, 1), 3),
+          in_window(make_case(3, 1, 8, 257, 1), 63),  in_window(make_case(2, 2, 4, 330, 2), 64),
+          in_window(make_case(2, 1, 12, 521, 1), 65), in_window(make_case(1, 1, 6, 700, 1), 257),
+          in_window(make_case(1, 1, 6, 600, 1), 599), in_window(make_case(1, 1, 6, 70, 1), 71)};
+}
+
+std::vector<AttentionCase> all_cases() {
+  std::vector<AttentionCase> cases = awkward_cases();
+  for (const AttentionCase& c : window_cases()) {
+    cases.push_back(c);
+  }
+  return cases;
+}
+
 std::string name_of(const AttentionCase& c) {
-  return fmt::format("heads {} kv_heads {} head_size {} sequence {} batches {}", c.attributes.heads,
-                     c.attributes.kv_heads, c.attributes.head_size, c.attributes.sequence,
-                     c.batches);
+  return fmt::format("heads {} kv_heads {} head_size {} sequence {} batches {} window {}",
+                     c.attributes.heads, c.attributes.kv_heads, c.attributes.head_size,
+                     c.attributes.sequence, c.batches, c.attributes.window.window);
 }
 
 /// The textbook, one query at a time.
@@ -136,6 +158,9 @@ class NaiveAttention {
     for (int64_t key = 0; key <= query; ++key) {
       p.push_back(c_.attributes.scale *
                   dot_heads(qkv_, at(batch, query, head), qkv_, at(batch, key, key_slot(head))));
+      if (const int64_t window = c_.attributes.window.window; window > 0 && key <= query - window) {
+        p.back() = -std::numeric_limits<double>::infinity();
+      }
     }
     const double max = *std::max_element(p.begin(), p.end());
     double sum = 0;
@@ -194,7 +219,7 @@ double arithmetic_error(DType dtype) {
 
 TEST(Attention, MatchesTextbookOnAwkwardSizes) {
   for (const DType dtype : {DType::kF64, DType::kF32, DType::kBF16}) {
-    for (const AttentionCase& c : awkward_cases()) {
+    for (const AttentionCase& c : all_cases()) {
       KernelCase kernel(c.forward(dtype));
       kernel.run(2);
       const NaiveAttention naive(c, kernel.values(kQkv));
@@ -209,7 +234,7 @@ TEST(Attention, MatchesTextbookOnAwkwardSizes) {
 
 TEST(AttentionBackward, MatchesTextbookOnAwkwardSizes) {
   for (const DType dtype : {DType::kF64, DType::kF32, DType::kBF16}) {
-    for (const AttentionCase& c : awkward_cases()) {
+    for (const AttentionCase& c : all_cases()) {
       KernelCase forward(c.forward(dtype));
       forward.run();
       KernelCase backward = backward_case(c, forward, dtype);
@@ -227,7 +252,8 @@ TEST(AttentionBackward, MatchesTextbookOnAwkwardSizes) {
 }
 
 TEST(AttentionBackward, MatchesCentralDifferences) {
-  for (const AttentionCase& c : {make_case(2, 1, 3, 5, 2), make_case(1, 1, 2, 67, 1)}) {
+  for (const AttentionCase& c : {make_case(2, 1, 3, 5, 2), make_case(1, 1, 2, 67, 1),
+                                 in_window(make_case(2, 1, 3, 9, 1), 4)}) {
     KernelCase forward(c.forward(DType::kF64));
     forward.run();
     KernelCase backward = backward_case(c, forward, DType::kF64);
@@ -280,8 +306,9 @@ std::vector<double> rows_of(const std::vector<double>& values, int64_t first, in
 }
 
 // In f64 only the order of a sum over a document differs.
-TEST(AttentionOfDocuments, EqualsThatOfEachDocumentAlone) {
-  const DocumentsCase c = documents_case();
+void expect_documents_alone(int64_t window) {
+  DocumentsCase c = documents_case();
+  c.whole = in_window(c.whole, window);
   KernelCase forward(with_starts(c.whole.forward(DType::kF64), 1));
   forward.set(1, c.starts);
   forward.run(2);
@@ -292,7 +319,7 @@ TEST(AttentionOfDocuments, EqualsThatOfEachDocumentAlone) {
   backward.set(4, c.starts);
   backward.run(2);
   for (const auto& [row, tokens] : c.documents) {
-    const AttentionCase alone = make_case(4, 2, 8, tokens, 1);
+    const AttentionCase alone = in_window(make_case(4, 2, 8, tokens, 1), window);
     KernelCase forward_alone(alone.forward(DType::kF64));
     forward_alone.set(kQkv, rows_of(forward.values(kQkv), row, tokens, alone.qkv_width()));
     forward_alone.run();
@@ -304,6 +331,16 @@ TEST(AttentionOfDocuments, EqualsThatOfEachDocumentAlone) {
                  forward_alone.values(kOut), {.absolute = 1e-13}, name);
     expect_close(rows_of(backward.values(5), row, tokens, alone.qkv_width()),
                  backward_alone.values(kDQkv), {.absolute = 1e-12}, name);
+  }
+}
+
+TEST(AttentionOfDocuments, EqualsThatOfEachDocumentAlone) {
+  expect_documents_alone(0);
+}
+
+TEST(AttentionOfDocuments, HasWindowsInsideEachDocument) {
+  for (const int64_t window : {1, 5, 70, 300}) {
+    expect_documents_alone(window);
   }
 }
 

@@ -43,6 +43,15 @@ TEST(LayerPattern, NamesWithRepetitionsAreLayersInOrder) {
   EXPECT_FALSE(LayerPattern::parse("mlp").has(kAttentionBlock));
 }
 
+TEST(LayerPattern, BlocksAreReplacedWhereverTheyAre) {
+  const LayerPattern layers = LayerPattern::parse("attention mlp attention+mlp sliding+moe");
+  EXPECT_EQ(layers.replaced(kAttentionBlock, kSlidingBlock).text(),
+            "sliding mlp sliding+mlp sliding+moe");
+  EXPECT_EQ(layers.replaced(kMlpBlock, kMoeBlock).text(),
+            "attention moe attention+moe sliding+moe");
+  EXPECT_EQ(layers.replaced(kMlaBlock, kSlidingBlock), layers);
+}
+
 TEST(LayerPattern, LettersAreLayersOfOneBlockAsNemotronHHasThem) {
   EXPECT_EQ(LayerPattern::parse("M-M*E"), LayerPattern::parse("mamba mlp mamba attention moe"));
   EXPECT_EQ(LayerPattern::parse("M*").text(), "mamba attention");
@@ -53,10 +62,11 @@ TEST(LayerPattern, LettersAreLayersOfOneBlockAsNemotronHHasThem) {
 }
 
 TEST(LayerPattern, WhatIsNoPatternIsRefused) {
-  EXPECT_EQ(refusal("attention+mlp mamba2"),
-            "model.pattern = \"attention+mlp mamba2\": \"mamba2\" is no block that braid has here; "
-            "a layer is a mixer (attention, mla, mamba), a feed-forward (mlp, moe), or both as "
-            "\"MIXER+FEED_FORWARD\"");
+  EXPECT_EQ(
+      refusal("attention+mlp mamba2"),
+      "model.pattern = \"attention+mlp mamba2\": \"mamba2\" is no block that braid has here; "
+      "a layer is a mixer (attention, sliding, mla, mamba), a feed-forward (mlp, moe), or both as "
+      "\"MIXER+FEED_FORWARD\"");
   EXPECT_THAT(refusal("moe+mlp"), HasSubstr("\"moe\" is no block that braid has here"));
   EXPECT_THAT(refusal("mlp+attention"), HasSubstr("\"mlp\" is no block that braid has here"));
   EXPECT_THAT(refusal("attention+mlp+mlp"), HasSubstr("\"mlp+mlp\" is no block"));

@@ -34,7 +34,8 @@ INSTANTIATE_TEST_SUITE_P(
         PublishedCount{"gpt2-774m", 774030080}, PublishedCount{"gpt2-1.5b", 1557611200},
         PublishedCount{"llama-1b", 1235814400}, PublishedCount{"llama-3b", 3212749824},
         PublishedCount{"llama-8b", 8030261248}, PublishedCount{"llama-70b", 70553706496},
-        PublishedCount{"llama-405b", 405853388800}, PublishedCount{"qwen2.5-0.5b", 494032768},
+        PublishedCount{"llama-405b", 405853388800}, PublishedCount{"mistral-7b", 7241732096},
+        PublishedCount{"ministral-8b", 8019808256}, PublishedCount{"qwen2.5-0.5b", 494032768},
         PublishedCount{"qwen2.5-1.5b", 1543714304}, PublishedCount{"qwen2.5-3b", 3085938688},
         PublishedCount{"qwen2.5-7b", 7615616512}, PublishedCount{"qwen2.5-14b", 14770033664},
         PublishedCount{"qwen2.5-32b", 32763876352}, PublishedCount{"qwen3-0.6b", 596049920},
@@ -60,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 TEST(ModelSpec, EveryPresetIsCounted) {
-  EXPECT_EQ(model_presets().size(), 36u);
+  EXPECT_EQ(model_presets().size(), 38u);
   for (const ModelPreset& preset : model_presets()) {
     EXPECT_NO_THROW(check_model(preset.spec)) << preset.name;
   }
@@ -88,6 +89,22 @@ TEST(ModelSpec, FlopsPerTokenFollowTheStatedFormula) {
   const double matrices =
       32.0 * (4096.0 * 6144 + 4096.0 * 4096 + 3.0 * 4096 * 14336) + 4096.0 * 128256;
   EXPECT_DOUBLE_EQ(train_flops_per_token(spec, 8192), 6.0 * matrices + 6.0 * 32 * 8192 * 4096);
+}
+
+// A window of W keys in a sequence of T tokens: W (1 - W / (2 T)) keys per token instead of T / 2.
+TEST(ModelSpec, FlopsOfWindowsAreThoseOfTheirPairs) {
+  ModelSpec spec = find_preset("llama-8b").spec;
+  const double whole = train_flops_per_token(spec, 8192);
+  spec.layers = LayerPattern::parse("attention+mlp*8 sliding+mlp*24");
+  spec.sliding_window = 2048;
+  const double keys = 2048 * (1 - 2048.0 / (2 * 8192));
+  EXPECT_DOUBLE_EQ(train_flops_per_token(spec, 8192), whole - 6.0 * 24 * 2 * 4096 * (4096 - keys));
+  for (const int64_t window : {8192, 100000}) {
+    spec.sliding_window = window;
+    EXPECT_DOUBLE_EQ(train_flops_per_token(spec, 8192), whole);
+  }
+  EXPECT_THAT(describe_model(find_preset("mistral-7b").spec),
+              HasSubstr("32 heads (8 kv) of 128 in windows of 4096, "));
 }
 
 TEST(ModelSpec, MultiTokenPredictionCountsALayerTwoProjectionsAndTheHead) {

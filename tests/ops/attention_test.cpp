@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "ops/attention_step.h"
 #include "ops/specs.h"
 
 namespace braid {
@@ -59,6 +60,70 @@ TEST(AttentionCost, CountsDocumentsByTheirMeanLength) {
   EXPECT_EQ(shape.sequences, 4);
   EXPECT_EQ(shape.sequence, 2);
   EXPECT_EQ(shape.queries, 2);
+}
+
+// A window of 2 of 4 tokens: 1 + 2 + 2 + 2 pairs instead of 10.
+TEST(AttentionCost, CountsPairsInsideTheWindow) {
+  const auto in_window = [](OpSpec spec, int64_t window) {
+    AttentionAttributes attributes = kAttributes;
+    attributes.window.window = window;
+    spec.attributes = to_attributes(attributes);
+    check_spec(spec);
+    return spec;
+  };
+  for (const OpSpec& spec : {forward_spec(DType::kBF16), backward_spec(DType::kBF16)}) {
+    const double whole = spec_cost(spec).flops;
+    EXPECT_DOUBLE_EQ(spec_cost(in_window(spec, 2)).flops, whole * 7 / 10);
+    EXPECT_DOUBLE_EQ(spec_cost(in_window(spec, 1)).flops, whole * 4 / 10);
+    EXPECT_EQ(spec_cost(in_window(spec, 4)).flops, whole);
+    EXPECT_EQ(spec_cost(in_window(spec, 9)).flops, whole);
+  }
+  const AttentionShape shape =
+      kAttentionOp.attention_shape(in_window(forward_spec(DType::kBF16), 1));
+  EXPECT_TRUE(shape.documents);
+  EXPECT_EQ(shape.sequence, 1);
+  EXPECT_EQ(shape.sequences, 8);
+  expect_refused(with_attribute(in_window(forward_spec(DType::kF32), 2), "window", int64_t{-1}),
+                 "window must not be negative");
+}
+
+/// The pairs that a step counts, one by one.
+double counted_pairs(const AttentionStepAttributes& a) {
+  double pairs = 0;
+  for (int64_t query = 0; query < a.queries; ++query) {
+    for (int64_t key = 0; key < a.keys; ++key) {
+      const int64_t distance = a.window.query_positions.of(a.query_begin + query) -
+                               a.key_positions.of(a.key_begin + key);
+      const bool after = a.causal && key > query + a.keys - a.queries;
+      pairs += !after && distance < a.window.limit.window ? 1 : 0;
+    }
+  }
+  return pairs;
+}
+
+TEST(AttentionStepCost, CountsPairsInsideTheWindow) {
+  const TokenPositions queries{.first_begin = 6, .second_begin = 12, .split = 6};
+  const TokenPositions keys{.first_begin = 0, .second_begin = 18, .split = 6};
+  for (const int64_t window : {1, 3, 7, 12, 40}) {
+    for (const bool own : {false, true}) {
+      const AttentionStepAttributes a{.heads = 1,
+                                      .kv_heads = 1,
+                                      .head_size = 2,
+                                      .sequence = 12,
+                                      .kv_sequence = 12,
+                                      .queries = 12,
+                                      .keys = own ? 12 : 6,
+                                      .causal = own,
+                                      .key_positions = own ? queries : keys,
+                                      .window = {.limit = {window}, .query_positions = queries}};
+      const OpSpec spec{"attention_step",
+                        to_attributes(a),
+                        {read(DType::kF32, {12, 6}), read(DType::kF32, {12, 4}),
+                         write(DType::kF32, {12, 2}), write(DType::kF32, {1, 1, 12})}};
+      check_spec(spec);
+      EXPECT_EQ(spec_cost(spec).flops, 2 * 2 * 2 * counted_pairs(a)) << window << " " << own;
+    }
+  }
 }
 
 struct BadAttribute {

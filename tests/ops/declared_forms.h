@@ -560,6 +560,19 @@ class DeclaredForms {
           {read(data_, qkv), read(data_, out), read(wide_, lse), read(data_, out),
            write(data_, qkv)}},
          {"qkv", "out", "lse", "d_out", "d_qkv"}});
+    const std::vector<Attribute> in_windows =
+        to_attributes(AttentionAttributes{.heads = kHeads,
+                                          .kv_heads = kKvHeads,
+                                          .head_size = kHeadSize,
+                                          .sequence = kSequence,
+                                          .window = {3}});
+    add({{"attention", in_windows, {read(data_, qkv), write(data_, out), write(wide_, lse)}},
+         {"qkv", "out", "lse"}});
+    add({{"attention_backward",
+          in_windows,
+          {read(data_, qkv), read(data_, out), read(wide_, lse), read(data_, out),
+           write(data_, qkv)}},
+         {"qkv", "out", "lse", "d_out", "d_qkv"}});
     const OperandSpec starts = read(DType::kI32, {kRows});
     add({{"rope",
           to_attributes(RopeAttributes{.heads = kHeads,
@@ -626,6 +639,11 @@ class DeclaredForms {
   }
 
   void add_mamba() {
+    add({{"cached_attention",
+          to_attributes(
+              CachedAttentionAttributes{.heads = 6, .kv_heads = 2, .head_size = 4, .window = {3}}),
+          {read(data_, {kRows, 40}), spans, spans, cache, cache, write(data_, {kRows, 24})}},
+         {"qkv", "begins", "counts", "keys", "values", "out"}});
     const Mamba2Attributes a{.sequence = kSequence,
                              .heads = 4,
                              .head_size = 3,
@@ -715,6 +733,17 @@ class DeclaredForms {
       add({{"attention_step_backward",
             to_attributes(AttentionStepBackwardAttributes{
                 .step = step, .accumulate_q = accumulate, .accumulate_kv = !accumulate}),
+            {qkv, kv, out, lse, out, grad(accumulate, out.shape), grad(!accumulate, kv.shape)}},
+           {"qkv", "kv", "out", "lse", "d_out", "d_q", "d_kv"}});
+      AttentionStepAttributes in_windows = step;
+      in_windows.window = {.limit = {5}, .query_positions = {.second_begin = 1}};
+      add({{"attention_step",
+            to_attributes(in_windows),
+            {qkv, kv, grad(accumulate, out.shape), grad(accumulate, lse.shape)}},
+           {"qkv", "kv", "sum", "lse"}});
+      add({{"attention_step_backward",
+            to_attributes(AttentionStepBackwardAttributes{
+                .step = in_windows, .accumulate_q = accumulate, .accumulate_kv = !accumulate}),
             {qkv, kv, out, lse, out, grad(accumulate, out.shape), grad(!accumulate, kv.shape)}},
            {"qkv", "kv", "out", "lse", "d_out", "d_q", "d_kv"}});
       AttentionStepAttributes of_documents = step;

@@ -43,7 +43,29 @@ const std::vector<Layout> kDocumentLayouts = {
     {kLlamaModel, "ranks=4 context=4 context_method=a2a+ring train.sequence=16"},
     {kLatentsModel, "ranks=4 context=2 pipeline=2"},
     {kMtpModel, "ranks=2 context=2 train.global_batch=4"},
+    {kWindowsModel, "ranks=4 context=4 train.sequence=16"},
+    {kWindowsModel, "ranks=4 context=2 tensor=2 context_method=all_gather sequence_parallel=true"},
 };
+
+/// Windows over tensor, pipeline and context ranks: rings that pass over ranks whose keys nobody
+/// sees, both chunks of a rank in a window, and one token alone.
+const std::vector<Layout> kWindowLayouts = {
+    {kWindowsModel, "ranks=4 shard=parameters"},
+    {kWindowsModel, "ranks=8 tensor=2 sequence_parallel=true pipeline=2"},
+    {kWindowsModel, "ranks=4 pipeline=4 schedule=1f1b memory.recompute=full"},
+    {kWindowsModel, "ranks=2 pipeline=2 virtual_stages=2 schedule=zb-v"},
+    {kWindowsModel, "ranks=2 context=2 memory.recompute=attention"},
+    {kWindowsModel, "ranks=4 context=4 train.sequence=16 model.sliding_window=3"},
+    {kWindowsModel, "ranks=6 context=6 train.global_batch=4 model.sliding_window=2"},
+    {kWindowsModel, "ranks=4 context=4 train.sequence=16 model.sliding_window=1"},
+    {kWindowsModel, "ranks=3 context=3 context_method=all_gather shard=optimizer"},
+    {kWindowsModel, "ranks=4 context=2 tensor=2 sequence_parallel=true model.sliding_window=7"},
+    {kWindowsModel, "ranks=2 context=2 context_method=a2a"},
+    {kWindowsModel, "ranks=4 context=4 context_method=a2a+ring train.sequence=16"},
+    {kWindowsModel, "ranks=2 tensor=2 overlap.mode=manual overlap.pair_forward_backward=halves"},
+};
+
+INSTANTIATE_TEST_SUITE_P(Windows, ParityGrid, testing::ValuesIn(kWindowLayouts));
 
 INSTANTIATE_TEST_SUITE_P(Documents, ParityGrid, testing::ValuesIn([] {
                            std::vector<Layout> list = kDocumentLayouts;

@@ -101,6 +101,12 @@ inline constexpr const char* kPatternModel =
     "model.width=24 model.heads=4 model.kv_heads=2 model.head_size=4 model.ffn=48 "
     "model.vocabulary=101";
 
+/// Windows of which none comes out even over the layouts, and a layer without one.
+inline constexpr const char* kWindowsModel =
+    "model.family=llama model.pattern=sliding+mlp*2,attention+mlp,sliding+mlp model.width=24 "
+    "model.heads=4 model.kv_heads=2 model.head_size=4 model.sliding_window=5 model.ffn=24 "
+    "model.vocabulary=101";
+
 inline std::vector<std::string> words(const std::string& text) {
   std::vector<std::string> list;
   for (size_t at = 0; at < text.size();) {

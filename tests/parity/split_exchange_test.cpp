@@ -33,6 +33,9 @@ std::vector<Layout> layouts(const std::string& overlap) {
       list.push_back({model, layout + std::string(" context_method=a2a") + kHalves + overlap});
     }
   }
+  list.push_back({kWindowsModel, std::string("ranks=2 context=2 context_method=a2a "
+                                             "model.sliding_window=21") +
+                                     kHalves + overlap});
   list.push_back(
       {kGpt2Model, std::string("ranks=4 context=4 context_method=a2a") + kHalves + overlap});
   return list;

@@ -215,6 +215,44 @@ TEST(ResolveModel, RefusesLatentsThatDoNotFit) {
             "model.family = \"llama\", or use no \"mla\" in model.pattern");
 }
 
+TEST(ResolveModel, AWindowIsThatOfAllLayersUnlessAPatternSaysWhere) {
+  ModelConfig config = small_config();
+  config.sliding_window = 16;
+  const ModelSpec all = resolve_model(config, 128, 300);
+  EXPECT_EQ(all.layers, LayerPattern(all.layers.size(), {.mixer = &kSlidingBlock}));
+  EXPECT_EQ(all.sliding_window, 16);
+  EXPECT_EQ(resolve_model(model_keys(all), 128, 300), all);
+  config.layers.reset();
+  config.pattern = "attention+mlp sliding+mlp";
+  EXPECT_EQ(resolve_model(config, 128, 300).layers.text(), "attention+mlp sliding+mlp");
+  config.sliding_window = 0;
+  const ModelSpec none = resolve_model(config, 128, 300);
+  EXPECT_EQ(none.layers.text(), "attention+mlp*2");
+  EXPECT_EQ(none.sliding_window, 0);
+  config.sliding_window.reset();
+  EXPECT_EQ(fault_of(config), "model.sliding_window is not given; set it, or name a model.preset");
+  config.pattern = "mlp*2";
+  config.sliding_window = 16;
+  EXPECT_EQ(fault_of(config),
+            "model.sliding_window = 16: no layer of model.pattern has \"attention\" or "
+            "\"sliding\"; remove the key");
+}
+
+TEST(ResolveModel, KeysChangeTheWindowOfAPreset) {
+  ModelConfig config{.preset = "mistral-7b"};
+  EXPECT_EQ(resolve_model(config, 128, 300), find_preset("mistral-7b").spec);
+  config.sliding_window = 64;
+  EXPECT_EQ(changed_keys_of_preset(config), std::vector<std::string>{"sliding_window"});
+  EXPECT_EQ(resolve_model(config, 128, 300).sliding_window, 64);
+  config.sliding_window = 0;
+  EXPECT_EQ(resolve_model(config, 128, 300).layers, LayerPattern(32));
+  config = {.preset = "mistral-7b"};
+  config.experts = 4;
+  config.experts_per_token = 2;
+  config.expert_ffn = 64;
+  EXPECT_EQ(resolve_model(config, 128, 300).layers.text(), "sliding+moe*32");
+}
+
 TEST(ResolveModel, TheFamilyAndItsKeysSayHowRoutersWork) {
   ModelConfig config = experts_config();
   config.family = "olmoe";

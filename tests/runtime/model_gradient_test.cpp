@@ -29,10 +29,11 @@ struct Case {
   LoraSpec lora = {};
   bool documents = false;
   double z_loss = 0;
+  int64_t sliding_window = 0;
 };
 
 bool has_attention(const LayerPattern& layers) {
-  return layers.has(kAttentionBlock);
+  return layers.has(kAttentionBlock) || layers.has(kSlidingBlock);
 }
 
 /// One rank's gradients and losses in double precision, straight from the training program.
@@ -45,6 +46,7 @@ class DoubleModel {
               .heads = 2,
               .kv_heads = has_attention(which.layers) ? which.kv_heads : 0,
               .head_size = has_attention(which.layers) ? 6 : 0,
+              .sliding_window = which.sliding_window,
               .q_lora_rank = which.q_lora_rank,
               .kv_lora_rank = 7,
               .qk_nope_head_dim = 3,
@@ -246,6 +248,19 @@ INSTANTIATE_TEST_SUITE_P(
              .layers = LayerPattern::parse("mla attention+mlp"),
              .documents = true},
         Case{.style = kLlamaStyle, .tied = true, .kv_heads = 1, .name = "z_loss", .z_loss = 0.05},
+        Case{.style = kLlamaStyle,
+             .tied = false,
+             .kv_heads = 1,
+             .name = "windows",
+             .layers = LayerPattern::parse("sliding+mlp attention sliding"),
+             .sliding_window = 3},
+        Case{.style = kGpt2Style,
+             .tied = true,
+             .kv_heads = 2,
+             .name = "windows_of_documents",
+             .layers = LayerPattern::parse("sliding+mlp"),
+             .documents = true,
+             .sliding_window = 2},
         Case{.style = kMamba2Style,
              .tied = true,
              .kv_heads = 0,

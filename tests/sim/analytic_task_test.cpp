@@ -105,6 +105,30 @@ TEST(AnalyticAttention, OfDocumentsIsWithin20PercentOfH200) {
   }
 }
 
+// A window is priced as documents whose queries see as many keys, by the kernels that compute both:
+// 1,024 keys as documents of twice as many tokens, less the first queries' part.
+TEST(AnalyticAttention, OfWindowsTakesTheTimeOfDocumentsWithAsManyPairs) {
+  const auto model = model_of("h200");
+  for (const bool backward : {false, true}) {
+    const OpSpec whole = attention_spec({1, 16384, 32, 8, 128}, backward);
+    const auto with = [&](const auto& change) {
+      OpSpec spec = whole;
+      auto attributes = attributes_of<AttentionAttributes>(spec);
+      change(attributes);
+      spec.attributes = to_attributes(attributes);
+      return spec;
+    };
+    const OpSpec window = with([](AttentionAttributes& a) { a.window.window = 1024; });
+    OpSpec documents = with(
+        [](AttentionAttributes& a) { a.documents = {.documents = true, .document_length = 2048}; });
+    documents.operands.insert(documents.operands.end() - (backward ? 1 : 2),
+                              read(DType::kI32, {documents.operands[0].shape[0]}));
+    const auto ns = [&](const OpSpec& spec) { return static_cast<double>(model->task_ns(spec)); };
+    EXPECT_NEAR(ns(window) / ns(documents), 1.0, 0.05);
+    EXPECT_LT(ns(window), 0.6 * ns(whole));
+  }
+}
+
 // cuDNN's, on a device that has no others: those of an H200 (bench/notes.md), as parts of the peak.
 TEST(AnalyticAttention, IsWithin8PercentOfCudnn) {
   Cluster cluster = parse_cluster("h200");

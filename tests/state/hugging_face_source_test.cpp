@@ -66,6 +66,16 @@ TEST_F(HuggingFaceSourceTest, LlamaGivesTheLogitsOfItsDefinition) {
   }
 }
 
+TEST_F(HuggingFaceSourceTest, MinistralGivesTheLogitsOfItsDefinition) {
+  const TinyHfModel theirs = TinyHfModel::make_ministral();
+  theirs.write(folder_ / "m", DType::kF32);
+  expect_same_logits(theirs, folder_ / "m");
+  const std::vector<int32_t> tokens = {3, 1, 4, 1, 5, 9};
+  TinyHfModel whole = theirs;
+  whole.windows = {0, 0};
+  EXPECT_GT(std::abs(whole.logits(tokens)[0] - theirs.logits(tokens)[0]), 1e-3);
+}
+
 TEST_F(HuggingFaceSourceTest, Qwen2GivesTheLogitsOfItsDefinition) {
   const TinyHfModel theirs = TinyHfModel::make_qwen2();
   theirs.write(folder_ / "m", DType::kBF16, 3);

@@ -60,12 +60,15 @@ struct CachedMamba2Case {
 };
 
 /// One row and one element; more heads per key head; blocks of keys and queries that are not full;
-/// elements of a head that no vector divides.
+/// elements of a head that no vector divides; windows.
 inline std::vector<CachedAttentionCase> awkward_cached_attention_cases() {
   return {{{.heads = 1, .kv_heads = 1, .head_size = 1, .scale = 1}, 1, 1, 1},
           {{.heads = 4, .kv_heads = 2, .head_size = 6, .scale = 0.4}, 3, 1, 9},
           {{.heads = 3, .kv_heads = 1, .head_size = 33, .scale = 0.2}, 2, 5, 17},
-          {{.heads = 2, .kv_heads = 2, .head_size = 64, .scale = 0.1}, 1, 70, 300}};
+          {{.heads = 2, .kv_heads = 2, .head_size = 64, .scale = 0.1}, 1, 70, 300},
+          {{.heads = 4, .kv_heads = 2, .head_size = 6, .scale = 0.4, .window = {1}}, 2, 1, 9},
+          {{.heads = 3, .kv_heads = 1, .head_size = 33, .scale = 0.2, .window = {4}}, 2, 5, 17},
+          {{.heads = 2, .kv_heads = 1, .head_size = 8, .scale = 0.3, .window = {75}}, 1, 70, 600}};
 }
 
 }  // namespace braid

@@ -19,7 +19,8 @@
 namespace braid {
 
 /// Hugging Face models small enough to compute with loops, written from the definitions of
-/// transformers (modeling_llama.py, modeling_qwen2.py, modeling_gpt2.py) and nothing of ours.
+/// transformers (modeling_llama.py, modeling_qwen2.py, modeling_gpt2.py; of Ministral's windows
+/// masking_utils.py) and nothing of ours.
 class TinyHfModel {
  public:
   struct Tensor {
@@ -39,6 +40,7 @@ class TinyHfModel {
   bool tied = false;
   bool qkv_bias = false;
   bool gpt2 = false;
+  std::vector<size_t> windows = {0, 0};  ///< by layer; 0: none
   std::string config;
   std::map<std::string, Tensor> tensors;
 
@@ -52,6 +54,21 @@ class TinyHfModel {
             "rope_theta": 50.0, "rope_scaling": null, "max_position_embeddings": 16,
             "hidden_act": "silu", "attention_bias": false, "tie_word_embeddings": )" +
         std::string(tied ? "true" : "false") + "}";
+    model.fill_llama();
+    return model;
+  }
+
+  /// A layer with a window of three keys behind one without.
+  static TinyHfModel make_ministral() {
+    TinyHfModel model;
+    model.windows = {0, 3};
+    model.config =
+        R"({"architectures": ["MinistralForCausalLM"], "model_type": "ministral",
+            "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "head_dim": 6, "intermediate_size": 10, "vocab_size": 11,
+            "rms_norm_eps": 0.001, "rope_theta": 50.0, "max_position_embeddings": 16,
+            "hidden_act": "silu", "sliding_window": 3,
+            "layer_types": ["full_attention", "sliding_attention"]})";
     model.fill_llama();
     return model;
   }
@@ -126,7 +143,8 @@ class TinyHfModel {
     }
     for (int64_t layer = 0; layer < layers; ++layer) {
       x = gpt2 ? gpt2_layer(std::move(x), fmt::format("transformer.h.{}.", layer))
-               : llama_layer(std::move(x), fmt::format("model.layers.{}.", layer));
+               : llama_layer(std::move(x), fmt::format("model.layers.{}.", layer),
+                             windows[static_cast<size_t>(layer)]);
     }
     const Vector last =
         gpt2 ? layernorm(x.back(), "transformer.ln_f") : rmsnorm(x.back(), "model.norm.weight");
@@ -310,8 +328,9 @@ class TinyHfModel {
     }
   }
 
-  /// softmax(q k^T / sqrt(d)) v, causal; key head h / (heads / kv_heads) for query head h.
-  Matrix attention(const Matrix& q, const Matrix& k, const Matrix& v) const {
+  /// softmax(q k^T / sqrt(d)) v, causal; key head h / (heads / kv_heads) for query head h. With a
+  /// window, keys s > t - window.
+  Matrix attention(const Matrix& q, const Matrix& k, const Matrix& v, size_t window = 0) const {
     const auto size = static_cast<size_t>(head_size);
     Matrix out;
     for (size_t t = 0; t < q.size(); ++t) {
@@ -325,7 +344,8 @@ class TinyHfModel {
           for (size_t i = 0; i < size; ++i) {
             score += q[t][head * size + i] * k[s][kv * size + i];
           }
-          weights.push_back(std::exp(score / std::sqrt(static_cast<double>(size))));
+          const bool sees = window == 0 || s + window > t;
+          weights.push_back(sees ? std::exp(score / std::sqrt(static_cast<double>(size))) : 0.0);
           sum += weights.back();
         }
         for (size_t s = 0; s <= t; ++s) {
@@ -347,7 +367,7 @@ class TinyHfModel {
     return y;
   }
 
-  Matrix llama_layer(Matrix x, const std::string& at) const {
+  Matrix llama_layer(Matrix x, const std::string& at, size_t window) const {
     Matrix q;
     Matrix k;
     Matrix v;
@@ -359,7 +379,7 @@ class TinyHfModel {
       rotate(q.back(), t);
       rotate(k.back(), t);
     }
-    const Matrix mixed = attention(q, k, v);
+    const Matrix mixed = attention(q, k, v, window);
     for (size_t t = 0; t < x.size(); ++t) {
       add(x[t], linear(mixed[t], at + "self_attn.o_proj.weight"));
       const Vector normed = rmsnorm(x[t], at + "post_attention_layernorm.weight");

@@ -40,10 +40,12 @@ struct BlockCost {
 };
 
 /// Everything braid knows about one kind of block, which adds to the residual stream of a layer
-/// after a norm "<name>_norm". Names of its parameters and sites begin with its name and a dot.
-/// Each block has one folder in model/blocks and one line in registry.cpp.
+/// after a norm "<name>_norm". Names of its parameters and sites begin with its name and a dot,
+/// those of a block that is another one with other limits with the name of that one, so that both
+/// have the same weights. Each block has one line in registry.cpp, and one folder in model/blocks.
 struct BlockDefinition {
-  std::string_view name;  ///< also its word in model.pattern: "attention"
+  std::string_view name;             ///< also its word in model.pattern: "attention"
+  std::string_view variant_of = {};  ///< the block whose weights it has; empty: its own
   BlockRole role = BlockRole::kMixer;
   bool carries_state = false;   ///< over all earlier tokens of a sequence, of any document
   bool takes_adapters = false;  ///< its matrices may have adapters (model/lora.h)

@@ -5,10 +5,11 @@
 
 #include "base/errors.h"
 
-// Each is defined in a folder of its own.
+// Each is defined in a folder of its own, variants in that of their block.
 // clang-format off
 #define BRAID_BLOCKS(block) \
   block(kAttentionBlock)    \
+  block(kSlidingBlock)      \
   block(kMlaBlock)          \
   block(kMambaBlock)        \
   block(kMlpBlock)          \
@@ -46,7 +47,7 @@ const BlockDefinition* find_block(std::string_view name) {
 }
 
 std::string norm_name(const BlockDefinition& block) {
-  return fmt::format("{}_norm", block.name);
+  return fmt::format("{}_norm", block.variant_of.empty() ? block.name : block.variant_of);
 }
 
 BlockCost layer_cost(const ModelSpec& spec, const LayerSpec& layer, int64_t sequence) {

@@ -211,6 +211,7 @@ class Splitter {
     OperandSpec sum_spec = out.spec;
     sum_spec.dtype = lse_spec.dtype;
     const BufferRange sum = add_buffer(ranges[1], ".sum", sum_spec);
+    const StepWindow window{.limit = whole.window, .query_positions = {.second_begin = half}};
     const AttentionStepAttributes step{.heads = whole.heads,
                                        .kv_heads = whole.kv_heads,
                                        .head_size = whole.head_size,
@@ -219,7 +220,8 @@ class Splitter {
                                        .scale = whole.scale,
                                        .queries = half,
                                        .keys = whole.sequence,
-                                       .causal = true};
+                                       .causal = true,
+                                       .window = whole.window.is_on() ? window : StepWindow{}};
     write(attention, {{std::string(kAttentionStepOp.name),
                        to_attributes(step),
                        {qkv.spec, read(kv_spec), sum_spec, lse_spec}},

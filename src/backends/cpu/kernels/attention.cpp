@@ -18,7 +18,7 @@ namespace {
 using namespace flash;
 
 static_assert(kKeyBlock % kQueryBlock == 0,
-              "without documents, every query sees the first key of each block it meets");
+              "without limits, every query sees the first key of each block it meets");
 
 /// Sizes of the problem, and the positions of heads: a row of qkv holds the query heads, then the
 /// key heads, then the value heads.
@@ -30,6 +30,7 @@ struct Layout {
   int64_t sequence = 0;
   double scale = 0;
   bool documents = false;
+  AttentionWindow window;
 
   explicit Layout(const OpSpec& spec) {
     const auto attributes = attributes_of<AttentionAttributes>(spec);
@@ -40,8 +41,17 @@ struct Layout {
     sequence = attributes.sequence;
     scale = attributes.scale;
     documents = attributes.documents.documents;
+    window = attributes.window;
   }
 
+  /// Whether a query may not see the first keys of its sequence.
+  bool is_limited() const { return documents || window.is_on(); }
+  /// The first key that a query sees; does not descend with queries. `starts` [sequence] of
+  /// documents; null: there is one.
+  int64_t first_key(const int32_t* starts, int64_t query) const {
+    const int64_t first = window.is_on() ? std::max<int64_t>(window.first_position(query), 0) : 0;
+    return starts == nullptr ? first : std::max<int64_t>(first, starts[query]);
+  }
   int64_t group() const { return heads / kv_heads; }
   int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_size; }
   int64_t out_width() const { return heads * head_size; }
@@ -71,30 +81,36 @@ Head<T> out_head(const Layout& layout, T* out, int64_t batch, int64_t head) {
   return {out + batch * layout.sequence * width + head * layout.head_size, width};
 }
 
-/// A block of queries and a block of keys. A query sees the keys up to its own position, with
-/// documents from the start of its own on.
+/// A block of queries and a block of keys. A query sees the keys from `first_key` to its own
+/// position.
 struct BlockPair : BlockSizes {
+  const Layout& layout;
   int64_t query = 0;                // first query
   int64_t key = 0;                  // first key; key <= query
   const int32_t* starts = nullptr;  // [sequence], of documents; null: there is one
 
-  BlockPair(const Layout& layout, const int32_t* document_starts, int64_t query_block,
+  BlockPair(const Layout& of, const int32_t* document_starts, int64_t query_block,
             int64_t key_block)
-      : query(query_block * kQueryBlock), key(key_block * kKeyBlock), starts(document_starts) {
+      : layout(of),
+        query(query_block * kQueryBlock),
+        key(key_block * kKeyBlock),
+        starts(document_starts) {
     queries = std::min(kQueryBlock, layout.sequence - query);
     keys = std::min(kKeyBlock, query + queries - key);
   }
-  /// Query number `row` of the block sees the keys [first, end) of the block. With documents there
-  /// may be none.
+  /// Query number `row` of the block sees the keys [first, end) of the block. With limits there may
+  /// be none.
   int64_t end(int64_t row) const { return std::min(keys, query + row + 1 - key); }
   int64_t first(int64_t row) const {
-    return starts == nullptr ? 0 : std::clamp<int64_t>(starts[query + row] - key, 0, end(row));
+    return layout.is_limited()
+               ? std::clamp<int64_t>(layout.first_key(starts, query + row) - key, 0, end(row))
+               : 0;
   }
 };
 
 /// The first block of keys that a query of the block sees.
-int64_t first_key_block(const int32_t* starts, int64_t query_block) {
-  return starts == nullptr ? 0 : starts[query_block * kQueryBlock] / kKeyBlock;
+int64_t first_key_block(const Layout& layout, const int32_t* starts, int64_t query_block) {
+  return layout.first_key(starts, query_block * kQueryBlock) / kKeyBlock;
 }
 
 // ---- forward
@@ -161,7 +177,7 @@ void attend_query_block(const Layout& layout, const ForwardHead<T>& head, int64_
                         const ForwardScratch<T>& scratch) {
   using W = Wide<T>;
   const int64_t head_size = layout.head_size;
-  const int64_t first_block = first_key_block(head.starts, query_block);
+  const int64_t first_block = first_key_block(layout, head.starts, query_block);
   const BlockPair first(layout, head.starts, query_block, first_block);
   const auto q = widen(head.q.from_row(first.query), first.queries, head_size, scratch.q);
   std::fill_n(scratch.max, first.queries, -std::numeric_limits<W>::infinity());
@@ -296,17 +312,17 @@ void softmax_backward(const BlockPair& pair, const BackwardHead<W>& head, W* pro
   }
 }
 
-/// Without documents, the last query block comes first: it sees all keys of every key block, so it
-/// can overwrite d_k and d_v, to which the others add. With documents all add.
+/// Without limits, the last query block comes first: it sees all keys of every key block, so it can
+/// overwrite d_k and d_v, to which the others add. With limits all add.
 template <class W>
 void backward_pair(const Layout& layout, const BlockPair& pair, const BackwardHead<W>& head,
                    W* probabilities, W* d_scores) {
   const int64_t head_size = layout.head_size;
   const bool is_last = pair.query + pair.queries == layout.sequence;
-  const bool overwrites = is_last && head.is_first_of_group && head.starts == nullptr;
+  const bool overwrites = is_last && head.is_first_of_group && !layout.is_limited();
   const double kv_beta = overwrites ? 0.0 : 1.0;
   const bool is_first =
-      pair.key == first_key_block(head.starts, pair.query / kQueryBlock) * kKeyBlock;
+      pair.key == first_key_block(layout, head.starts, pair.query / kQueryBlock) * kKeyBlock;
   const auto q = head.q.from_row(pair.query);
   const auto k = head.k.from_row(pair.key);
   const auto d_out = head.d_out.from_row(pair.query);
@@ -324,12 +340,12 @@ void backward_pair(const Layout& layout, const BlockPair& pair, const BackwardHe
 template <class W>
 void backward_head(const Layout& layout, const BackwardHead<W>& head, W* probabilities,
                    W* d_scores) {
-  if (head.starts != nullptr && head.is_first_of_group) {
+  if (layout.is_limited() && head.is_first_of_group) {
     fill_zeros(head.d_k, layout.sequence, layout.head_size);
     fill_zeros(head.d_v, layout.sequence, layout.head_size);
   }
   for (int64_t block = layout.query_blocks() - 1; block >= 0; --block) {
-    for (int64_t key_block = first_key_block(head.starts, block);
+    for (int64_t key_block = first_key_block(layout, head.starts, block);
          key_block * kKeyBlock <= block * kQueryBlock; ++key_block) {
       backward_pair(layout, BlockPair(layout, head.starts, block, key_block), head, probabilities,
                     d_scores);

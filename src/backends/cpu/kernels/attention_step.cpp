@@ -35,8 +35,13 @@ struct StepLayout : AttentionStepAttributes {
     return documents.documents ? args.data<const int32_t>(operand) + batch * sequence + query_begin
                                : nullptr;
   }
-  /// The number of keys of the range that lie before a position.
-  int64_t keys_before(int64_t position) const {
+  bool is_limited() const { return documents.documents || window.is_on(); }
+  /// The first key of the range that a query of the range sees; `starts` as above.
+  int64_t first_key(const int32_t* range_starts, int64_t query) const {
+    int64_t position = window.is_on() ? window.first_position(query_begin + query) : 0;
+    if (range_starts != nullptr) {
+      position = std::max<int64_t>(position, range_starts[query]);
+    }
     return std::max<int64_t>(key_positions.before(position, kv_sequence) - key_begin, 0);
   }
 
@@ -73,16 +78,16 @@ struct StepPair : BlockSizes {
   /// No query sees any of these keys.
   bool is_hidden() const {
     return key > last_visible + queries - 1 ||
-           (starts != nullptr && key + keys <= step.keys_before(starts[query]));
+           (step.is_limited() && key + keys <= step.first_key(starts, query));
   }
   /// Query number `row` of the block sees the keys [first, end) of the block; may be none.
   int64_t end(int64_t row) const {
     return std::clamp<int64_t>(last_visible + row + 1 - key, 0, keys);
   }
   int64_t first(int64_t row) const {
-    return starts == nullptr
-               ? 0
-               : std::clamp<int64_t>(step.keys_before(starts[query + row]) - key, 0, end(row));
+    return step.is_limited()
+               ? std::clamp<int64_t>(step.first_key(starts, query + row) - key, 0, end(row))
+               : 0;
   }
 };
 
@@ -94,7 +99,7 @@ void merge_queries(int64_t queries, const StepLayout& layout, const ForwardScrat
                    Head<Wide<T>> out, Wide<T>* lse) {
   using W = Wide<T>;
   for (int64_t row = 0; row < queries; ++row) {
-    if (scratch.total[row] == W(0)) {  // no key of the query's document
+    if (scratch.total[row] == W(0)) {  // the query sees no key
       if (!layout.accumulate) {
         std::fill_n(out.row(row), layout.head_size, W(0));
         lse[row] = -std::numeric_limits<W>::infinity();

@@ -65,8 +65,13 @@ void append_row(const CacheLayout& layout, const CacheArgs<T>& args, int64_t row
 /// A block of queries of one sequence and a block of its keys.
 struct CachePair : BlockSizes {
   int64_t last_visible = 0;  // the last key of the block that its first query sees
+  AttentionWindow window;
 
-  int64_t first(int64_t /*row*/) const { return 0; }
+  int64_t first(int64_t row) const {
+    return window.is_on()
+               ? std::clamp<int64_t>(window.first_position(last_visible + row), 0, end(row))
+               : 0;
+  }
   int64_t end(int64_t row) const { return std::clamp<int64_t>(last_visible + row + 1, 0, keys); }
 };
 
@@ -98,9 +103,13 @@ void attend_block(const CacheLayout& layout, const CacheArgs<T>& args, int64_t i
   std::fill_n(scratch.sum, queries * size, W(0));
   const int64_t first_position = args.begins[sequence] + first;
   const int64_t num_keys = first_position + queries;
-  for (int64_t key = 0; key < num_keys; key += kKeyBlock) {
+  const int64_t unseen = layout.window.is_on()
+                             ? std::max<int64_t>(layout.window.first_position(first_position), 0)
+                             : 0;
+  for (int64_t key = unseen / kKeyBlock * kKeyBlock; key < num_keys; key += kKeyBlock) {
     const CachePair pair{{.queries = queries, .keys = std::min(kKeyBlock, num_keys - key)},
-                         first_position - key};
+                         first_position - key,
+                         layout.window};
     const auto k = widen(keys.from_row(key), pair.keys, size, scratch.k);
     const auto v = widen(values.from_row(key), pair.keys, size, scratch.v);
     multiply_scores<W>(pair, size, layout.scale, q, k, scratch.scores);

@@ -37,35 +37,37 @@ int64_t values_at(const AttentionSizes& sizes) {
   return keys_at(sizes) + sizes.kv_width() / 2 * kElemBytes;
 }
 
-/// The rows of a whole sequence are its keys, too.
+/// The rows of a whole sequence are its keys, too. `operand`: of the starts, if there are any.
 DocumentRows document_rows(const AttentionSizes& sizes, const CudaKernelArgs& args,
                            size_t operand) {
-  return {.starts = args.data<const int32_t>(operand),
+  return {.starts = sizes.documents ? args.data<const int32_t>(operand) : nullptr,
           .sequence = sizes.queries,
           .key_positions = {},
-          .kv_sequence = sizes.keys};
+          .kv_sequence = sizes.keys,
+          .window = {.limit = sizes.window}};
 }
 
-CudaKernel attention_of_documents(const AttentionProblem& problem) {
+CudaKernel limited_attention(const AttentionProblem& problem) {
   prepare_document_attention(problem.sizes);
   return {.launch = [problem](const CudaKernelArgs& args) {
     std::byte* const qkv = args.operands[0];
+    const size_t out = problem.sizes.documents ? 2 : 1;
     launch_document_attention(problem, document_rows(problem.sizes, args, 1),
                               {.q = qkv,
                                .k = qkv + keys_at(problem.sizes),
                                .v = qkv + values_at(problem.sizes),
-                               .out = args.operands[2],
-                               .lse = args.operands[3]},
+                               .out = args.operands[out],
+                               .lse = args.operands[out + 1]},
                               DocumentResult::kRounded, args.stream);
   }};
 }
 
-CudaKernel attention_backward_of_documents(const AttentionProblem& problem) {
+CudaKernel limited_attention_backward(const AttentionProblem& problem) {
   prepare_document_attention(problem.sizes);
   return {.launch =
               [problem](const CudaKernelArgs& args) {
                 std::byte* const qkv = args.operands[0];
-                std::byte* const d_qkv = args.operands[5];
+                std::byte* const d_qkv = args.operands[problem.sizes.documents ? 5 : 4];
                 launch_document_attention_backward(problem, document_rows(problem.sizes, args, 4),
                                                    {.q = qkv,
                                                     .k = qkv + keys_at(problem.sizes),
@@ -91,8 +93,8 @@ CudaKernel make_cuda_attention(const OpSpec& spec, CudaContext& context) {
 CudaKernel make_cuda_attention(const OpSpec& spec, CudaContext& context, AttentionMethod method) {
   const AttentionProblem problem = problem_of(spec);
   check_attention(problem.sizes, spec);
-  if (problem.sizes.documents) {
-    return attention_of_documents(problem);
+  if (problem.sizes.is_limited()) {
+    return limited_attention(problem);
   }
   if (method == AttentionMethod::kSm90) {
     return make_attention_sm90(spec, context);
@@ -119,8 +121,8 @@ CudaKernel make_cuda_attention_backward(const OpSpec& spec, CudaContext& context
                                         const AttentionBackwardOptions& options) {
   const AttentionProblem problem = problem_of(spec);
   check_attention_backward(problem.sizes, spec);
-  if (problem.sizes.documents) {
-    return attention_backward_of_documents(problem);
+  if (problem.sizes.is_limited()) {
+    return limited_attention_backward(problem);
   }
   if (options.method.value_or(attention_backward_method(problem.sizes)) == AttentionMethod::kSm90) {
     return make_attention_backward_sm90(spec, context);

@@ -79,9 +79,11 @@ AttentionSizes::AttentionSizes(const OpSpec& spec) {
   if (is_step(spec)) {
     const AttentionStepAttributes step = step_of(spec);
     take(step, step.queries, step.keys);
+    window = step.window.limit;
   } else {
     const auto attributes = attributes_of<AttentionAttributes>(spec);
     take(attributes, attributes.sequence, attributes.sequence);
+    window = attributes.window;
     const int64_t promised = attributes.padding.value_size;
     value_size = promised > 0 ? promised : head_size;
   }
@@ -123,7 +125,7 @@ namespace {
 constexpr int64_t kLongSequence = 2048;
 
 AttentionMethod method_of(const AttentionSizes& sizes, bool uses_sm90) {
-  if (sizes.documents) {
+  if (sizes.is_limited()) {
     return AttentionMethod::kDocuments;
   }
   return uses_sm90 ? AttentionMethod::kSm90 : AttentionMethod::kCudnn;
@@ -181,7 +183,7 @@ AttentionStepParts::AttentionStepParts(const AttentionSizes& sizes, bool is_back
 
 int64_t max_attention_scratch_bytes(const OpSpec& spec, const AttentionBackwardOptions& options) {
   const AttentionSizes sizes(spec);
-  if (sizes.documents) {
+  if (sizes.is_limited()) {
     return is_forward(spec) ? 0 : document_backward_scratch_bytes(sizes);
   }
   if (spec.op == kAttentionOp.name && attention_method(sizes) == AttentionMethod::kSm90) {

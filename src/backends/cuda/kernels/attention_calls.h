@@ -4,13 +4,14 @@
 #include <optional>
 
 #include "ir/op_spec.h"
+#include "ops/attention_window.h"
 
 /// The number of cuDNN calls that an attention task makes, and their memory. Independent of CUDA,
 /// so that memory can be counted without a device.
 namespace braid {
 
 /// The implementation of attention or its backward. A step of attention uses cuDNN, and attention
-/// inside documents, also of a step, always kDocuments.
+/// inside documents or windows, also of a step, always kDocuments.
 enum class AttentionMethod {
   kCudnn,
   kSm90,       ///< attention_sm90.h, attention_backward_sm90.h
@@ -40,8 +41,10 @@ struct AttentionSizes {
   int64_t queries = 0;
   int64_t keys = 0;
   bool documents = false;  ///< separates documents
+  AttentionWindow window = {};
 
   explicit AttentionSizes(const OpSpec& spec);
+  bool is_limited() const { return documents || window.is_on(); }
   int64_t group() const { return heads / kv_heads; }
   int64_t out_width() const { return heads * head_size; }
   int64_t kv_width() const { return 2 * kv_heads * head_size; }
@@ -103,7 +106,8 @@ struct AttentionStepParts {
 /// An upper bound for cuDNN's plans: what cudnn-frontend lists for its graph (sums of d_out * out
 /// in fp32, d_query in fp32 if it is added to with atomics), otherwise d_scores of a call, d_key
 /// and d_value of all query heads if several share one, and a small amount for the engine itself.
-/// For a step also its AttentionStepParts. Inside documents: exactly what the kernels need.
+/// For a step also its AttentionStepParts. Inside documents or windows: exactly what the kernels
+/// need.
 int64_t max_attention_scratch_bytes(const OpSpec& spec, const AttentionBackwardOptions& options);
 
 }  // namespace braid

@@ -48,10 +48,13 @@ struct Tensor {
 struct Args {
   Tensor q, k, v, out, d_out, d_q, d_k, d_v;
   float* lse = nullptr;
-  HeadRows lse_rows;       // row: from a head to the next
-  float* means = nullptr;  // [batches, heads, queries]: sums of out * d_out over a head
-  const int32_t* starts = nullptr;
+  HeadRows lse_rows;                // row: from a head to the next
+  float* means = nullptr;           // [batches, heads, queries]: sums of out * d_out over a head
+  const int32_t* starts = nullptr;  // null: a sequence is one document
   int64_t starts_sequence = 0;
+  int64_t window = 0;  // keys that a query sees; 0: no limit
+  TokenPositions query_positions;
+  int64_t query_begin = 0;
   TokenPositions key_positions;
   int kv_sequence = 0;
   int key_begin = 0;
@@ -69,9 +72,24 @@ struct Args {
   __device__ float* means_of(int batch, int head) const {
     return means + (int64_t{batch} * heads + head) * queries;
   }
+  /// The first position that a query sees; negative ones are as good as 0.
+  __device__ int64_t first_position(int batch, int query) const {
+    int64_t first = 0;
+    if (starts != nullptr) {
+      first = starts[batch * starts_sequence + query];
+    }
+    if (window > 0) {
+      const int64_t token = query_begin + query;
+      const int64_t position = token < query_positions.split
+                                   ? query_positions.first_begin + token
+                                   : query_positions.second_begin + token - query_positions.split;
+      first = max(first, position - window + 1);
+    }
+    return first;
+  }
   /// Query i sees the keys [first_key, end_key). Neither descends with i.
   __device__ int first_key(int batch, int query) const {
-    const int64_t start = starts[batch * starts_sequence + min(query, queries - 1)];
+    const int64_t start = first_position(batch, min(query, queries - 1));
     const auto of_run = [start](int64_t begin, int64_t count) {
       return max(int64_t{0}, min(start - begin, count));
     };
@@ -519,7 +537,7 @@ __global__ void __launch_bounds__(kThreads) key_gradients(const __grid_constant_
   for (int head = kv_head * args.group; head < (kv_head + 1) * args.group; ++head) {
     for (int query = unseen / kQueryTile * kQueryTile; query < args.queries; query += kQueryTile) {
       if (args.first_key(batch, query) > last_key) {
-        break;  // later queries belong to later documents
+        break;  // later queries see later keys only
       }
       __syncthreads();  // the previous tile has been read
       shared.load_queries(args, batch, head, query);
@@ -618,6 +636,9 @@ Args args_of(const AttentionProblem& problem, const DocumentRows& documents,
           .lse_rows = problem.lse,
           .starts = documents.starts,
           .starts_sequence = documents.sequence,
+          .window = documents.window.limit.window,
+          .query_positions = documents.window.query_positions,
+          .query_begin = documents.query_begin,
           .key_positions = documents.key_positions,
           .kv_sequence = narrowed(documents.kv_sequence),
           .key_begin = narrowed(documents.key_begin),

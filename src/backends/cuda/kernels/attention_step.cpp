@@ -2,8 +2,8 @@
 // holds it until it is merged into the f32 sums of all steps (attention_merge.h). So each step's
 // part is rounded to bf16 once, and the sum of all once more. The backward uses out and lse of all
 // keys: cuDNN's probabilities are then those of the whole attention, and its results are the terms
-// of the gradients. Inside documents, kernels of our own add to the f32 sums of all steps
-// (attention_documents.h).
+// of the gradients. Inside documents and windows, kernels of our own add to the f32 sums of all
+// steps (attention_documents.h).
 #include "ops/attention_step.h"
 
 #include "backends/cuda/cuda_error.h"
@@ -127,7 +127,7 @@ void run_step_backward(const Step& step, const AttentionStepBackwardAttributes& 
            args.stream);
 }
 
-// ---- inside documents
+// ---- inside documents and windows
 
 /// The f32 sums [rows, width] of all steps as results of one: rows from the first of a range on.
 HeadRows sum_rows(int64_t rows, int64_t width) {
@@ -148,12 +148,16 @@ AttentionProblem document_problem(const Step& step) {
   return problem;
 }
 
+/// `operand`: of the starts, if there are any.
 DocumentRows document_rows(const Step& step, const CudaKernelArgs& args, size_t operand) {
-  return {.starts = args.data<const int32_t>(operand) + step.query_begin,
+  return {.starts =
+              step.sizes.documents ? args.data<const int32_t>(operand) + step.query_begin : nullptr,
           .sequence = step.sequence,
           .key_positions = step.key_positions,
           .kv_sequence = step.kv_sequence,
-          .key_begin = step.key_begin};
+          .key_begin = step.key_begin,
+          .window = step.window,
+          .query_begin = step.query_begin};
 }
 
 void fill_zeros(std::byte* sums, int64_t elems, cudaStream_t stream) {
@@ -163,11 +167,12 @@ void fill_zeros(std::byte* sums, int64_t elems, cudaStream_t stream) {
 void run_document_step(const Step& step, const CudaKernelArgs& args) {
   constexpr int64_t kFloat = sizeof(float);
   const int64_t rows = step.sizes.batches * step.sequence;
-  std::byte* const sum = args.operands[3];
-  std::byte* const lse = args.operands[4];
+  const size_t results = step.sizes.documents ? 3 : 2;
+  std::byte* const sum = args.operands[results];
+  std::byte* const lse = args.operands[results + 1];
   if (!step.accumulate) {
     fill_zeros(sum, rows * step.sizes.out_width(), args.stream);
-    fill_no_keys(args.data<float>(4), rows * step.heads, args.stream);
+    fill_no_keys(args.data<float>(results + 1), rows * step.heads, args.stream);
   }
   std::byte* const keys = step.first_key(args.operands[1]);
   launch_document_attention(document_problem(step), document_rows(step, args, 2),
@@ -184,8 +189,9 @@ void run_document_step_backward(const Step& step, const AttentionStepBackwardAtt
   constexpr int64_t kFloat = sizeof(float);
   const int64_t out_width = step.sizes.out_width();
   const int64_t kv_width = step.sizes.kv_width();
-  std::byte* const d_q = args.operands[6];
-  std::byte* const d_kv = args.operands[7];
+  const size_t results = step.sizes.documents ? 6 : 5;
+  std::byte* const d_q = args.operands[results];
+  std::byte* const d_kv = args.operands[results + 1];
   if (!attributes.accumulate_q) {
     fill_zeros(d_q, step.sizes.batches * step.sequence * out_width, args.stream);
   }
@@ -211,7 +217,7 @@ void run_document_step_backward(const Step& step, const AttentionStepBackwardAtt
 
 CudaKernel make_cuda_attention_step(const OpSpec& spec, CudaContext& context) {
   const Step step(attributes_of<AttentionStepAttributes>(spec), spec, /*backward=*/false);
-  if (step.sizes.documents) {
+  if (step.sizes.is_limited()) {
     check_attention(step.sizes, spec);
     prepare_document_attention(step.sizes);
     return {.launch = [step](const CudaKernelArgs& args) { run_document_step(step, args); }};
@@ -229,7 +235,7 @@ CudaKernel make_cuda_attention_step_backward(const OpSpec& spec, CudaContext& co
                                              const AttentionBackwardOptions& options) {
   const auto attributes = attributes_of<AttentionStepBackwardAttributes>(spec);
   const Step step(attributes.step, spec, /*backward=*/true);
-  if (step.sizes.documents) {
+  if (step.sizes.is_limited()) {
     check_attention_backward(step.sizes, spec);
     prepare_document_attention(step.sizes);
     return {.launch =

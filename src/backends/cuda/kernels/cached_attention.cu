@@ -28,6 +28,7 @@ struct CacheSizes {
   int kv_heads = 0;
   int head_size = 0;
   float scale = 0;
+  int64_t window = 0;  // keys that a row sees; 0: no limit
 
   explicit CacheSizes(const OpSpec& spec) {
     const auto a = attributes_of<CachedAttentionAttributes>(spec);
@@ -38,6 +39,7 @@ struct CacheSizes {
     kv_heads = static_cast<int>(a.kv_heads);
     head_size = static_cast<int>(a.head_size);
     scale = static_cast<float>(a.scale);
+    window = a.window.window;
   }
 
   __host__ __device__ int64_t kv_width() const { return int64_t{kv_heads} * head_size; }
@@ -158,8 +160,9 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t first =
       sequence * s.capacity * s.kv_width() + int64_t{head / (s.heads / s.kv_heads)} * s.head_size;
   const int64_t num_keys = args.begins[sequence] + index + 1;
+  const int64_t first_key = s.window > 0 && s.window < num_keys ? num_keys - s.window : 0;
   PartialSum<kPerLane> partial;
-  for (int64_t key = warp; key < num_keys; key += kWarps) {
+  for (int64_t key = first_key + warp; key < num_keys; key += kWarps) {
     const int64_t at = first + key * s.kv_width();
     attend(args, query, args.keys + at, args.values + at, partial);
   }

@@ -6,6 +6,7 @@
 #include "model/block_builder.h"
 #include "model/blocks/attention/heads.h"
 #include "model/blocks/registry.h"
+#include "ops/attention_window.h"
 #include "ops/cached_attention.h"
 #include "ops/context_attention.h"
 #include "ops/head_norm.h"
@@ -15,9 +16,11 @@ namespace braid {
 namespace {
 
 constexpr std::array kNeededSizes = {SizeKey{"heads", &ModelSpec::heads}};
+constexpr std::array kNeededSizesOfWindows = {
+    SizeKey{"heads", &ModelSpec::heads}, SizeKey{"sliding_window", &ModelSpec::sliding_window}};
 
 void derive_sizes(ModelSpec& spec) {
-  if (spec.heads == 0 || (spec.layers.has(kMlaBlock) && !spec.layers.has(kAttentionBlock))) {
+  if (spec.heads == 0 || (spec.layers.has(kMlaBlock) && !has_heads(spec.layers))) {
     return;
   }
   if (spec.kv_heads == 0) {
@@ -46,6 +49,11 @@ void check_sizes(const ModelSpec& spec) {
         "model.head_size = {}: must be even for rotary embeddings; set model.head_size = {}",
         spec.head_size, spec.head_size + 1);
   }
+}
+
+void check_sizes_of_windows(const ModelSpec& spec) {
+  check_sizes(spec);
+  require_positive_size("sliding_window", spec.sliding_window);
 }
 
 std::optional<std::string> tensor_fault(const ModelSpec& spec, int64_t ranks) {
@@ -108,7 +116,8 @@ ValueId normalised_heads(BlockBuilder& builder, ValueId qkv, const LocalHeads& l
                    "attention.head_norm");
 }
 
-ValueId forward(BlockBuilder& builder, ValueId x) {
+/// A window that hides nothing is none, so that it changes no bits.
+ValueId attend(BlockBuilder& builder, ValueId x, AttentionWindow window) {
   const ModelSpec& spec = builder.spec();
   const LocalHeads local = local_heads(spec, builder.tensor());
   const ContextShard& context = builder.context();
@@ -130,12 +139,17 @@ ValueId forward(BlockBuilder& builder, ValueId x) {
                 .scaling = spec.rope_scaling},
                "attention.rope", builder.document_starts());
   }
-  if (const auto cache = builder.cache()) {
+  const auto cache = builder.cache();
+  if (!window.hides(cache ? cache->capacity : builder.sequence())) {
+    window = {};
+  }
+  if (cache) {
     const ValueId mixed = cached_attention(builder.graph(), qkv, *cache,
                                            {.heads = local.heads,
                                             .kv_heads = local.kv_heads,
                                             .head_size = spec.head_size,
-                                            .scale = 0.0},
+                                            .scale = 0.0,
+                                            .window = window},
                                            "attention.core");
     return builder.row_linear(mixed, "attention.proj", {{"proj"}});
   }
@@ -145,7 +159,8 @@ ValueId forward(BlockBuilder& builder, ValueId x) {
                                                     .head_size = spec.head_size,
                                                     .sequence = builder.local_sequence(),
                                                     .scale = 0.0,
-                                                    .documents = builder.documents()},
+                                                    .documents = builder.documents(),
+                                                    .window = window},
                                            .inner = context.inner,
                                            .inner_runs = context.runs(builder.sequence()),
                                            .outer = context.outer(),
@@ -156,19 +171,39 @@ ValueId forward(BlockBuilder& builder, ValueId x) {
   return builder.row_linear(mixed, "attention.proj", {{"proj"}});
 }
 
-/// Causal attention: a token attends to half of the sequence on average, in two products; five in
-/// the backward.
-BlockCost cost(const ModelSpec& spec, int64_t sequence) {
+ValueId forward(BlockBuilder& builder, ValueId x) {
+  return attend(builder, x, {});
+}
+
+ValueId forward_in_windows(BlockBuilder& builder, ValueId x) {
+  return attend(builder, x, {.window = builder.spec().sliding_window});
+}
+
+/// A token attends to `keys` tokens on average, in two products; five in the backward.
+BlockCost cost_of_keys(const ModelSpec& spec, double keys) {
   constexpr double kBackward = 2.5;
   const auto width = static_cast<double>(spec.width);
   const auto qkv = static_cast<double>(qkv_width(spec));
   const auto heads = static_cast<double>(spec.heads * spec.head_size);
-  const double mixing = heads * static_cast<double>(sequence);
+  const double mixing = 2 * heads * keys;
   return {.weights = width * (qkv + heads),
           .mixing = mixing,
           .mixing_backward = kBackward * mixing,
           .kept_elems = 2 * width + qkv + heads,
           .widest = std::max(width, qkv)};
+}
+
+/// Causal attention: half of the sequence.
+BlockCost cost(const ModelSpec& spec, int64_t sequence) {
+  return cost_of_keys(spec, 0.5 * static_cast<double>(sequence));
+}
+
+/// A window less the half of it that the first queries of a sequence lack.
+BlockCost cost_in_windows(const ModelSpec& spec, int64_t sequence) {
+  const auto window = static_cast<double>(std::min(spec.sliding_window, sequence));
+  return window == 0
+             ? cost(spec, sequence)
+             : cost_of_keys(spec, window - 0.5 * window * window / static_cast<double>(sequence));
 }
 
 /// Names of the block and of the norm in front of it.
@@ -239,23 +274,38 @@ void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) 
   }
 }
 
-}  // namespace
-
 /// Grouped-query attention. Each head is on one tensor rank. If there are fewer key/value heads
 /// than ranks, each is on several ranks. Context ranks exchange heads or keys and values
 /// (ops/context_attention.h).
-extern const BlockDefinition kAttentionBlock{.name = "attention",
-                                             .role = BlockRole::kMixer,
-                                             .takes_adapters = true,
-                                             .needed_sizes = kNeededSizes,
-                                             .derive_sizes = derive_sizes,
-                                             .check_sizes = check_sizes,
-                                             .tensor_fault = tensor_fault,
-                                             .exchanged_heads = local_exchanged_heads,
-                                             .check_context = check_context,
-                                             .add_parameters = add_parameters,
-                                             .forward = forward,
-                                             .cost = cost,
-                                             .add_hf_tensors = add_hf_tensors};
+constexpr BlockDefinition kWholeAttention{.name = "attention",
+                                          .role = BlockRole::kMixer,
+                                          .takes_adapters = true,
+                                          .needed_sizes = kNeededSizes,
+                                          .derive_sizes = derive_sizes,
+                                          .check_sizes = check_sizes,
+                                          .tensor_fault = tensor_fault,
+                                          .exchanged_heads = local_exchanged_heads,
+                                          .check_context = check_context,
+                                          .add_parameters = add_parameters,
+                                          .forward = forward,
+                                          .cost = cost,
+                                          .add_hf_tensors = add_hf_tensors};
+
+/// The same, but a query sees the last ModelSpec::sliding_window keys only
+/// (ops/attention_window.h).
+constexpr BlockDefinition in_windows(BlockDefinition block) {
+  block.variant_of = block.name;
+  block.name = "sliding";
+  block.needed_sizes = kNeededSizesOfWindows;
+  block.check_sizes = check_sizes_of_windows;
+  block.forward = forward_in_windows;
+  block.cost = cost_in_windows;
+  return block;
+}
+
+}  // namespace
+
+extern const BlockDefinition kAttentionBlock = kWholeAttention;
+extern const BlockDefinition kSlidingBlock = in_windows(kWholeAttention);
 
 }  // namespace braid

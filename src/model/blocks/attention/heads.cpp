@@ -42,9 +42,12 @@ void check_exchanged_heads(const LocalHeads& local, const ContextShard& context,
                                        nearest_inner));
 }
 
+bool has_heads(const LayerPattern& layers) {
+  return layers.has(kAttentionBlock) || layers.has(kSlidingBlock);
+}
+
 int64_t kv_sharers(const ModelSpec& spec, int64_t tensor_ranks) {
-  return spec.layers.has(kAttentionBlock) ? local_heads(spec, {.size = tensor_ranks}).kv_sharers
-                                          : 1;
+  return has_heads(spec.layers) ? local_heads(spec, {.size = tensor_ranks}).kv_sharers : 1;
 }
 
 int64_t qkv_width(const ModelSpec& spec) {

@@ -27,6 +27,9 @@ LocalHeads local_heads(const ModelSpec& spec, const TensorShard& tensor);
 void check_exchanged_heads(const LocalHeads& local, const ContextShard& context,
                            int64_t nearest_inner);
 
+/// Whether any layer has these heads, with a window or without.
+bool has_heads(const LayerPattern& layers);
+
 /// Of the ranks of a group, those that hold the same key/value heads; 1 without attention.
 int64_t kv_sharers(const ModelSpec& spec, int64_t tensor_ranks);
 

@@ -55,7 +55,7 @@ void check_style(const ModelSpec& spec) {
 /// Sizes of plain attention say nothing about a model without it.
 void refuse_plain_sizes(const ModelSpec& spec) {
   const auto refuse = [&](std::string_view key, int64_t value) {
-    if (value != 0 && !spec.layers.has(kAttentionBlock)) {
+    if (value != 0 && !has_heads(spec.layers)) {
       throw_config_error(
           "model.{} = {}: no layer of model.pattern has \"attention\"; remove the key", key, value);
     }
