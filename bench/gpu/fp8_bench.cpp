@@ -1,7 +1,8 @@
 // FP8 at the shapes of a layer of llama-8b, llama-1b and qwen2.5-7b with 8192 tokens: every form of
 // quantize beside a copy of as many bytes, alone and of the results of SwiGLU, and every product
-// beside the same in bf16. All under steady load (SpecTimer::steady_ns): short runs have a higher
-// clock. Prints Markdown tables.
+// beside the same in bf16; then the same of experts, of a step of qwen3-30b-a3b and mixtral-8x7b.
+// All under steady load (SpecTimer::steady_ns): short runs have a higher clock. Prints Markdown
+// tables.
 //
 //   braid_bench_fp8 [CACHE_FOLDER [PART_OF_A_MODEL'S_NAME]]
 #include <cublasLt.h>
@@ -15,10 +16,13 @@
 #include "backends/cuda/cuda_context.h"
 #include "base/errors.h"
 #include "ops/attributes.h"
+#include "ops/grouped_linear.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/op.h"
 #include "ops/quantize.h"
+#include "ops/quantize_grouped.h"
+#include "ops/scaled_grouped_linear.h"
 #include "ops/scaled_linear.h"
 #include "spec_timer.h"
 
@@ -251,6 +255,90 @@ void run_products(SpecTimer& timer, const ModelShapes& model) {
   fmt::print("\n");
 }
 
+// ---- experts
+
+struct ExpertShapes {
+  std::string name;
+  int64_t experts;
+  int64_t rows;
+  int64_t width;
+  int64_t ffn;
+
+  OperandSpec offsets() const { return in(DType::kI32, {experts + 1}); }
+};
+const ExpertShapes kExperts[] = {{"qwen3-30b-a3b", 128, 131072, 2048, 768},
+                                 {"mixtral-8x7b", 8, 32768, 4096, 14336}};
+
+OpSpec quantize_grouped_spec(const ExpertShapes& model, int64_t columns) {
+  const Shape x{model.rows, columns};
+  const Shape column{columns, GroupedColumns::width(model.rows, model.experts)};
+  const ScaleLayout scales = QuantizeGroupedAttributes::scales();
+  return {"quantize_grouped",
+          to_attributes(QuantizeGroupedAttributes{}),
+          {in(kBF16, x), model.offsets(), out(kE4M3, x), out(kF32, scales.shape(x)),
+           out(kE4M3, column), out(kF32, scales.shape(column))}};
+}
+
+/// The products of one matrix of all experts, [experts out, in], in bf16 and with scales.
+struct ExpertProduct {
+  std::string name;
+  OpSpec bf16;
+  OpSpec scaled;
+};
+
+std::vector<ExpertProduct> products_of(const ExpertShapes& model, const Layer& layer) {
+  const Shape x{model.rows, layer.in};
+  const Shape y{model.rows, layer.out};
+  const Shape w{model.experts * layer.out, layer.in};
+  const int64_t width = GroupedColumns::width(model.rows, model.experts);
+  const auto scaled = [&](const OpDefinition& op, std::vector<Attribute> attributes, const Shape& a,
+                          const Shape& b, bool b_is_weight, const OperandSpec& result) {
+    OpSpec spec{std::string(op.name), std::move(attributes), {}};
+    append_factor(spec, a, {.block = 128});
+    append_factor(spec, b, {.block = 128, .square = b_is_weight});
+    spec.operands.push_back(model.offsets());
+    spec.operands.push_back(result);
+    return spec;
+  };
+  const std::vector<Attribute> none = to_attributes(ScaledGroupedLinearAttributes{});
+  return {
+      {"forward",
+       {"grouped_linear", {}, {in(kBF16, x), in(kBF16, w), model.offsets(), out(kBF16, y)}},
+       scaled(kScaledGroupedLinearOp, none, x, w, true, out(kBF16, y))},
+      {"dgrad",
+       {"grouped_linear_dgrad", {}, {in(kBF16, y), in(kBF16, w), model.offsets(), out(kBF16, x)}},
+       scaled(kScaledGroupedLinearDgradOp, none, y, {w[1], w[0]}, true, out(kBF16, x))},
+      {"wgrad",
+       {"grouped_linear_wgrad",
+        to_attributes(GroupedWgradAttributes{}),
+        {in(kBF16, x), in(kBF16, y), model.offsets(), in_out(kF32, w)}},
+       scaled(kScaledGroupedLinearWgradOp,
+              to_attributes(ScaledGroupedWgradAttributes{.rows = model.rows}), {layer.in, width},
+              {layer.out, width}, false, in_out(kF32, w))}};
+}
+
+void run_experts(SpecTimer& timer, const ExpertShapes& model) {
+  fmt::print(
+      "\n| {} experts, {} x | form | us | GB/s | copy of as many bytes, GB/s | of the copy |\n",
+      model.experts, model.name);
+  fmt::print("| --- | --- | --- | --- | --- | --- |\n");
+  for (const int64_t columns : {model.width, 2 * model.ffn, model.ffn}) {
+    print_form(timer, {model.rows, columns}, "rows of experts, row + column",
+               quantize_grouped_spec(model, columns));
+  }
+  fmt::print("\n| {} product, TFLOP/s | bf16 | blocks of 128 |\n| --- | --- | --- |\n", model.name);
+  for (const Layer& layer :
+       {Layer{"fc1", model.width, 2 * model.ffn}, Layer{"fc2", model.ffn, model.width}}) {
+    for (const ExpertProduct& product : products_of(model, layer)) {
+      const double flops = spec_cost(product.bf16).flops;
+      fmt::print("| {} {} | {:.0f} | {:.0f} |\n", layer.name, product.name,
+                 flops / timer.steady_ns(product.bf16) / 1e3,
+                 flops / timer.steady_ns(product.scaled) / 1e3);
+      std::fflush(stdout);
+    }
+  }
+}
+
 void run(std::string cache_folder, const std::string& part) {
   CudaContext context(0, std::move(cache_folder));
   SpecTimer timer(context, /*vocabulary=*/1);
@@ -259,6 +347,11 @@ void run(std::string cache_folder, const std::string& part) {
     if (model.name.find(part) != std::string::npos) {
       run_forms(timer, model);
       run_products(timer, model);
+    }
+  }
+  for (const ExpertShapes& model : kExperts) {
+    if (model.name.find(part) != std::string::npos) {
+      run_experts(timer, model);
     }
   }
 }

@@ -5,6 +5,7 @@
 
 #include "backends/cuda/cuda_error.h"
 #include "backends/cuda/kernels/random_fill.h"
+#include "ops/integer_values.h"
 
 namespace braid {
 namespace {
@@ -123,10 +124,15 @@ class Replays {
 RandomOperands::RandomOperands(const OpSpec& spec, int64_t vocabulary, uint32_t seed,
                                cudaStream_t stream)
     : random_(seed) {
-  for (const OperandSpec& operand : spec.operands) {
+  for (size_t i = 0; i < spec.operands.size(); ++i) {
+    const OperandSpec& operand = spec.operands[i];
     memory_.push_back(allocate(bytes_of(operand)));
     operands_.push_back(memory_.back().data());
-    fill(operand, operands_.back(), vocabulary, stream);
+    if (operand.dtype == DType::kI32 && integer_need(spec, i).rule == IntegerRule::kOffsets) {
+      replicate(operands_.back(), bytes_of(operand), valid_integers(spec, i));
+    } else {
+      fill(operand, operands_.back(), vocabulary, stream);
+    }
   }
 }
 

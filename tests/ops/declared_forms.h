@@ -639,11 +639,6 @@ class DeclaredForms {
   }
 
   void add_mamba() {
-    add({{"cached_attention",
-          to_attributes(
-              CachedAttentionAttributes{.heads = 6, .kv_heads = 2, .head_size = 4, .window = {3}}),
-          {read(data_, {kRows, 40}), spans, spans, cache, cache, write(data_, {kRows, 24})}},
-         {"qkv", "begins", "counts", "keys", "values", "out"}});
     const Mamba2Attributes a{.sequence = kSequence,
                              .heads = 4,
                              .head_size = 3,
@@ -687,6 +682,11 @@ class DeclaredForms {
     const OperandSpec cache = read_write(data_, {kSequences, 20, 8});
     add({{"cached_attention",
           to_attributes(CachedAttentionAttributes{.heads = 6, .kv_heads = 2, .head_size = 4}),
+          {read(data_, {kRows, 40}), spans, spans, cache, cache, write(data_, {kRows, 24})}},
+         {"qkv", "begins", "counts", "keys", "values", "out"}});
+    add({{"cached_attention",
+          to_attributes(
+              CachedAttentionAttributes{.heads = 6, .kv_heads = 2, .head_size = 4, .window = {3}}),
           {read(data_, {kRows, 40}), spans, spans, cache, cache, write(data_, {kRows, 24})}},
          {"qkv", "begins", "counts", "keys", "values", "out"}});
     const Mamba2Attributes a{.sequence = kSequence,
