@@ -1,7 +1,7 @@
 // A block of threads owns 128 columns of the rows that share scales in the copy by columns, so it
 // reads x once for both copies. Magnitudes are compared as integers, so the copies have the bits of
-// the CPU's. The tile lies in shared memory as words of two columns; the odd pitch spreads the rows
-// of a column over banks.
+// the CPU's. The tile lies in shared memory as words of two columns. The number of four rows is
+// XORed into a word's place, so that reads along a column have no bank conflicts.
 #include "ops/quantize_grouped.h"
 
 #include "backends/cuda/cuda_error.h"
@@ -18,7 +18,8 @@ using namespace quantize_tile;
 
 constexpr int kBlock = static_cast<int>(GroupedColumns::kBlock);
 constexpr int kLaneElems = kBlock / 32;  // of a row, or of a column, for each lane of a warp
-constexpr int kPitch = kBlock / 2 + 1;   // words of a row of the tile
+constexpr int kPairs = kBlock / 2;       // words of a row of the tile
+constexpr int kRowsAtOnce = 4;           // that a warp loads before it rounds them
 
 struct GroupedArgs {
   const Bf16* x = nullptr;           // [rows, columns]
@@ -44,16 +45,24 @@ struct GroupedTile {
   ColumnBlockRows rows;
 };
 
-/// One row by one warp; it also goes to the tile.
-template <bool kWatch>
-__device__ void write_row(const GroupedArgs& args, const GroupedTile& tile, int r, uint32_t* words,
-                          Fp8Counter<kWatch>& losses) {
+/// Of the tile: where two columns of a row are.
+__device__ int place_of(int row, int pair) {
+  return row * kPairs + (pair ^ (row / kLaneElems));
+}
+
+/// Of the lane's elements of a row.
+__device__ int64_t elem_of(const GroupedArgs& args, const GroupedTile& tile, int r) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int64_t row = tile.rows.first + r;
-  const int64_t at = row * args.columns + tile.column + lane * kLaneElems;
-  const uint2 pairs = *reinterpret_cast<const uint2*>(args.x + at);
-  words[r * kPitch + 2 * lane] = pairs.x;
-  words[r * kPitch + 2 * lane + 1] = pairs.y;
+  return (tile.rows.first + r) * args.columns + tile.column + lane * kLaneElems;
+}
+
+/// One row by one warp, which has its elements; they also go to the tile.
+template <bool kWatch>
+__device__ void write_row(const GroupedArgs& args, const GroupedTile& tile, int r, uint2 pairs,
+                          uint32_t* words, Fp8Counter<kWatch>& losses) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  words[place_of(r, 2 * lane)] = pairs.x;
+  words[place_of(r, 2 * lane + 1)] = pairs.y;
   const uint32_t most =
       larger_bits(lanes_max<32>(larger_of_pairs(magnitudes_of(pairs.x), magnitudes_of(pairs.y))));
   if constexpr (kWatch) {
@@ -64,13 +73,36 @@ __device__ void write_row(const GroupedArgs& args, const GroupedTile& tile, int 
   }
   const int exponent = exponent_of(most, args.row.format);
   if (lane == 0) {
-    store_scale<Blocks::kRuns128>(args.row.scales, tile.column / kBlock * args.rows + row,
-                                  exponent);
+    store_scale<Blocks::kRuns128>(args.row.scales,
+                                  tile.column / kBlock * args.rows + tile.rows.first + r, exponent);
   }
   const float factor = factor_of(exponent);
-  *reinterpret_cast<uint32_t*>(args.row.data + at) =
+  *reinterpret_cast<uint32_t*>(args.row.data + elem_of(args, tile, r)) =
       rounded(low_of(pairs.x), high_of(pairs.x), factor, args.row.format, losses) |
       rounded(low_of(pairs.y), high_of(pairs.y), factor, args.row.format, losses) << 16;
+}
+
+template <bool kWatch>
+__device__ void write_rows(const GroupedArgs& args, const GroupedTile& tile, uint32_t* words,
+                           Fp8Counter<kWatch>& losses) {
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  for (int first = warp; first < tile.rows.count; first += kRowsAtOnce * kWarps) {
+    uint2 pairs[kRowsAtOnce];
+#pragma unroll
+    for (int i = 0; i < kRowsAtOnce; ++i) {
+      const int r = first + i * kWarps;
+      if (r < tile.rows.count) {
+        pairs[i] = *reinterpret_cast<const uint2*>(args.x + elem_of(args, tile, r));
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kRowsAtOnce; ++i) {
+      const int r = first + i * kWarps;
+      if (r < tile.rows.count) {  // the same for all lanes
+        write_row(args, tile, r, pairs[i], words, losses);
+      }
+    }
+  }
 }
 
 /// Two adjacent columns by one warp: each lane has four rows. Rows that the expert lacks are zero.
@@ -83,7 +115,7 @@ __device__ void write_column_pair(const GroupedArgs& args, const GroupedTile& ti
 #pragma unroll
   for (int j = 0; j < kLaneElems; ++j) {
     const int r = lane * kLaneElems + j;
-    pairs[j] = r < tile.rows.count ? words[r * kPitch + pair] : 0u;
+    pairs[j] = r < tile.rows.count ? words[place_of(r, pair)] : 0u;
     most = larger_of_pairs(most, magnitudes_of(pairs[j]));
   }
   most = lanes_max<32>(most);
@@ -109,19 +141,16 @@ __device__ void write_column_pair(const GroupedArgs& args, const GroupedTile& ti
 
 template <bool kWatch>
 __global__ void __launch_bounds__(kThreads) quantize_grouped_kernel(GroupedArgs args) {
-  __shared__ uint32_t words[kBlock * kPitch];
+  __shared__ uint32_t words[kBlock * kPairs];
   __shared__ uint32_t maxima[kWarps];
   const int64_t tiles = args.columns / kBlock;
   GroupedTile tile{.block = blockIdx.x / tiles, .column = blockIdx.x % tiles * kBlock};
   tile.rows = rows_of_block(args.offsets, args.num_experts, tile.block);
-  const int warp = static_cast<int>(threadIdx.x) / 32;
   Fp8Counter<kWatch> losses;
-  for (int r = warp; r < tile.rows.count; r += kWarps) {
-    write_row(args, tile, r, words, losses);
-  }
+  write_rows(args, tile, words, losses);
   if (args.column.data != nullptr && tile.rows.count > 0) {
     __syncthreads();
-    for (int pair = warp; pair < kBlock / 2; pair += kWarps) {
+    for (int pair = static_cast<int>(threadIdx.x) / 32; pair < kPairs; pair += kWarps) {
       write_column_pair(args, tile, pair, words, losses);
     }
   }
