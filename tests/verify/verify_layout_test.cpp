@@ -52,6 +52,23 @@ TEST(VerifyLayout, KeepsTheScalingOfRotaryFrequencies) {
             find_preset("llama-8b").spec.rope_scaling);
 }
 
+// A window hides the same part of the small model's sequences, which are 4 tokens per rank.
+TEST(VerifyLayout, KeepsThePartOfASequenceThatAWindowHides) {
+  RunConfig config;
+  config.model = {.preset = "mistral-7b"};
+  config.logging.run_folder = "none";
+  config.train.sequence = 16384;
+  config.parallel.ranks = 8;
+  config.parallel.context = 8;
+  const ModelSpec small = resolve_run(shrunken(resolved(config)), 0).model;
+  EXPECT_EQ(small.layers.text(), "sliding+mlp*32");
+  EXPECT_EQ(small.sliding_window, 8);
+  config.model.sliding_window = 100;
+  EXPECT_EQ(resolve_run(shrunken(resolved(config)), 0).model.sliding_window, 2);
+  config.model.sliding_window = 0;
+  EXPECT_EQ(resolve_run(shrunken(resolved(config)), 0).model.sliding_window, 0);
+}
+
 // The schedule of 7 microbatches is another than that of 6.
 TEST(VerifyLayout, KeepsTheMicrobatchesOrTheirLastGroup) {
   const auto microbatches = [](int64_t pipeline, int64_t all) {
