@@ -144,6 +144,7 @@ constexpr std::array kOps = {
     &kWeightedSumOp,
     &kMuonUpdateOp,
     &kBalanceUpdateOp,
+    &kAverageWeightsOp,
     &kAllReduceOp,
     &kAllReduceMaxOp,
     &kIdentityOp,
