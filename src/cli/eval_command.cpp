@@ -39,6 +39,7 @@ struct EvalArguments {
   ForwardArguments forward;
   int64_t limit = 0;
   bool json = false;
+  bool ema = false;
 };
 
 /// What an evaluation works with.
@@ -223,7 +224,9 @@ void evaluate(const EvalArguments& arguments, const Console& console) {
   if (given != 1) {
     throw_config_error("give one of --data, --choices and --requests: {} of them are given", given);
   }
-  const TrainedModel trained(arguments.path, arguments.tokenizer);
+  const TrainedModel trained(
+      arguments.path, arguments.tokenizer,
+      arguments.ema ? TrainedModel::Weights::kAverages : TrainedModel::Weights::kLast);
   const std::unique_ptr<CausalModel> model =
       load_causal_model(trained, arguments.forward, !arguments.data.empty());
   WorkerPool workers(threads_per_rank(trained.config().runtime.threads, 1));
@@ -291,6 +294,8 @@ void add_eval_command(CLI::App& app, const Console& console) {
                    "Where the model runs (default: as in the run, or on the CPU if this machine "
                    "lacks the GPU). A GPU computes in bfloat16")
       ->check(CLI::IsMember(device_names()));
+  command->add_flag("--ema", arguments->ema,
+                    "Score the averages of the weights (optimizer.ema) instead of the weights");
   command->add_flag("--json", arguments->json, "Print a JSON object instead of text");
   command->footer(
       "  braid eval runs/quickstart --data held_out.txt\n"

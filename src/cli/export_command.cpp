@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "base/errors.h"
 #include "base/text.h"
@@ -14,6 +15,7 @@
 #include "hugging_face/companions.h"
 #include "hugging_face/tensor_names.h"
 #include "state/adapted_state.h"
+#include "state/averaged_weights.h"
 #include "state/checkpointing.h"
 #include "state/export_adapters.h"
 #include "state/export_weights.h"
@@ -28,6 +30,7 @@ struct ExportArguments {
   std::string max_shard_size = "5GB";
   bool fused_experts = false;
   bool adapters = false;
+  bool ema = false;
 };
 
 /// Programs that read the model need its maximum number of positions: its own value, else that of
@@ -112,14 +115,20 @@ void export_only_adapters(const ExportArguments& arguments, const ExportedModel&
 }
 
 void export_model(const ExportArguments& arguments, const Console& console) {
-  const LoadedCheckpoint checkpoint(find_checkpoint(arguments.path), is_weight);
+  const LoadedCheckpoint checkpoint(find_checkpoint(arguments.path),
+                                    arguments.ema ? is_weight_or_average : is_weight);
   const RunConfig config =
       parse_config(checkpoint.state().config, checkpoint.path() + "/state.json");
   const ModelSpec checkpointed = checkpointed_model(checkpoint, config);
   const HfCompanions companions = companions_of(config, checkpointed.vocabulary);
   const ModelSpec model = positioned(checkpointed, config, companions);
   const ParameterLayout layout = make_parameter_layout(model_parameters(model));
-  const CheckpointedState state(checkpoint, layout, model);
+  const CheckpointedState weights(checkpoint, layout, model);
+  std::optional<AveragedWeights> averages;
+  if (arguments.ema) {
+    averages.emplace(weights, checkpoint.path());
+  }
+  const StateSource& state = averages ? static_cast<const StateSource&>(*averages) : weights;
   if (arguments.adapters) {
     return export_only_adapters(arguments, {state, layout, model}, config, console);
   }
@@ -167,6 +176,8 @@ void add_export_command(CLI::App& app, const Console& console) {
   command->add_flag("--adapters", arguments->adapters,
                     "Of a run with [lora], write the adapters alone in peft's format, instead of "
                     "the model with the adapters added to its weights");
+  command->add_flag("--ema", arguments->ema,
+                    "Write the averages of the weights (optimizer.ema) instead of the weights");
   command->footer(
       "Names and layouts are those of LlamaForCausalLM, Qwen2ForCausalLM (biases on qkv) "
       "and\nGPT2LMHeadModel; docs/checkpoints.md lists them. The files of the "

@@ -13,6 +13,7 @@
 #include "runtime/device.h"
 #include "runtime/engine.h"
 #include "runtime/memory_check.h"
+#include "state/averaged_weights.h"
 #include "state/checkpointing.h"
 #include "state/hugging_face_source.h"
 #include "state/import_weights.h"
@@ -79,25 +80,37 @@ int64_t context_tokens(const TrainedModel& trained, const ForwardArguments& argu
 
 }  // namespace
 
-TrainedModel::TrainedModel(const std::string& path, const std::string& tokenizer) {
+TrainedModel::TrainedModel(const std::string& path, const std::string& tokenizer, Weights weights) {
   const std::optional<std::string> checkpoint = checkpoint_at(path);
   const bool is_hugging_face = !checkpoint && std::filesystem::exists(path + "/config.json");
   path_ = is_hugging_face ? path : find_checkpoint(path);
   if (is_hugging_face) {
+    if (weights == Weights::kAverages) {
+      throw_config_error(
+          "--ema: {} is a Hugging Face folder, which has no averages of weights; "
+          "leave the option out",
+          path);
+    }
     open_hugging_face();
   } else {
-    open_checkpoint();
+    open_checkpoint(weights);
   }
   tokenizer_ = load_tokenizer(tokenizer.empty() ? config_.data.tokenizer : tokenizer);
   check_tokenizer(*tokenizer_, model_, path_);
 }
 
-void TrainedModel::open_checkpoint() {
-  checkpoint_ = std::make_unique<LoadedCheckpoint>(path_, is_weight);
+void TrainedModel::open_checkpoint(Weights weights) {
+  const bool averages = weights == Weights::kAverages;
+  checkpoint_ =
+      std::make_unique<LoadedCheckpoint>(path_, averages ? is_weight_or_average : is_weight);
   config_ = parse_config(checkpoint_->state().config, path_ + "/state.json");
   model_ = checkpointed_model(*checkpoint_, config_);
   layout_ = make_parameter_layout(model_parameters(model_));
   weights_ = std::make_unique<CheckpointedState>(*checkpoint_, layout_, model_);
+  if (averages) {
+    averaged_ = std::move(weights_);
+    weights_ = std::make_unique<AveragedWeights>(*averaged_, path_);
+  }
   if (model_.lora.is_on()) {
     adapters_ = std::move(weights_);
     base_ = std::make_unique<BaseWeights>(config_.lora.base, model_,

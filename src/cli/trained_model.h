@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -20,9 +21,17 @@ namespace braid {
 /// a folder of checkpoints, or a Hugging Face folder of weights.
 class TrainedModel {
  public:
+  /// Which of a checkpoint.
+  enum class Weights : uint8_t {
+    kLast,      ///< those of its step
+    kAverages,  ///< averages (optimizer.ema)
+  };
+
   /// `tokenizer`: instead of the model's own; empty: its own. Throws DataError if there is no
-  /// model, and ConfigError naming --tokenizer if the tokenizer has more ids than the model.
-  TrainedModel(const std::string& path, const std::string& tokenizer);
+  /// model, and ConfigError naming --tokenizer if the tokenizer has more ids than the model, or
+  /// --ema if there are no averages.
+  TrainedModel(const std::string& path, const std::string& tokenizer,
+               Weights weights = Weights::kLast);
 
   /// Of the checkpoint, or the folder.
   const std::string& path() const { return path_; }
@@ -33,7 +42,7 @@ class TrainedModel {
   const StateSource& weights() const { return *weights_; }
 
  private:
-  void open_checkpoint();
+  void open_checkpoint(Weights weights);
   void open_hugging_face();
 
   std::string path_;
@@ -42,6 +51,7 @@ class TrainedModel {
   RunConfig config_;
   ModelSpec model_;
   ParameterLayout layout_;
+  std::unique_ptr<StateSource> averaged_;  // of a checkpoint, from which averages are taken
   std::unique_ptr<BaseWeights> base_;      // of a checkpoint of adapters,
   std::unique_ptr<StateSource> adapters_;  // and these
   std::unique_ptr<StateSource> weights_;

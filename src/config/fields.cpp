@@ -170,6 +170,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(optimizer, rates), kAny, "Factors of the learning rate of some parameters: \"pattern = factor\", with patterns as in optimizer.no_decay, for example [\"embedding.* = 0.1\"]. The first pattern that fits counts."},
     Field{BRAID_KEY(optimizer, clip_norm), kNotNegative, "Gradients are scaled down to this global norm; 0 = no clipping."},
     Field{BRAID_KEY(optimizer, moments_dtype), one_of(kChoiceNames<DType>), "Type in which moments are kept. bfloat16 takes 4 bytes per parameter less; updates are computed in float32, and the new moments are rounded up or down at random, so that small changes add up. See docs/numerics.md."},
+    Field{BRAID_KEY(optimizer, ema), kBelowOne, "Decay of averages of the weights: after each update, average = ema * average + (1 - ema) * weight, in float32, 4 bytes per trained parameter more. Checkpoints have them, and `braid export` and `braid eval` take them with --ema. 0 = none. See docs/optimizers.md."},
 
     Field{BRAID_KEY(parallel, ranks), kRanks, "Ranks of the run on all hosts: the product of data, tensor, pipeline and context."},
     Field{BRAID_KEY(parallel, data), {.minimum = 0, .maximum = kMaxRanks}, "Data-parallel ranks; 0 = ranks / (tensor * pipeline * context)."},

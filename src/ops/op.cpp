@@ -150,6 +150,7 @@ constexpr std::array kOps = {
     &kWeightedSumOp,
     &kMuonUpdateOp,
     &kBalanceUpdateOp,
+    &kAverageWeightsOp,
     &kAllReduceOp,
     &kAllReduceMaxOp,
     &kIdentityOp,

@@ -66,6 +66,17 @@ void check_balance_update(const OpSpec& spec) {
   operands.done();
 }
 
+void check_average_weights(const OpSpec& spec) {
+  const auto attributes = attributes_of<AverageWeightsAttributes>(spec);
+  OperandChecker operands(spec);
+  const OperandSpec& weight = operands.next("weight", Access::kRead, 1);
+  operands.require(weight.dtype == DType::kF32, "weight must be f32");
+  operands.require(attributes.decay >= 0 && attributes.decay < 1, "decay must lie in [0, 1)");
+  operands.expect("scale", Access::kRead, DType::kF32, {1});
+  operands.expect("average", Access::kReadWrite, DType::kF32, weight.shape);
+  operands.done();
+}
+
 }  // namespace
 
 std::array<float, 4> adamw_scalars(double learning_rate, double beta1, double beta2, int64_t step) {
@@ -146,6 +157,16 @@ const OpDefinition kBalanceUpdateOp{
     .kind = OpKind::kOptimizer,
     .check = check_balance_update,
     .cost = elementwise_cost<2>,
+    .split = kNeverSplit,
+};
+
+const OpDefinition kAverageWeightsOp{
+    .name = "average_weights",
+    .summary = "Moves averages of fp32 weights towards the updated weights.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kOptimizer,
+    .check = check_average_weights,
+    .cost = elementwise_cost<3>,
     .split = kNeverSplit,
 };
 

@@ -92,6 +92,15 @@ struct BalanceUpdateAttributes {
   }
 };
 
+/// average_weights: weight f32 [n], scale f32 [1], average f32 [n] (rw).
+///   average += (1 - decay) * (weight - average)
+/// Not if scale is 0 (a skipped step). Source: Polyak and Juditsky, Acceleration of stochastic
+/// approximation by averaging, 1992; exponential, as torch.optim.swa_utils.get_ema_avg_fn.
+struct AverageWeightsAttributes {
+  double decay = 0.0;
+  void fields(auto&& visit) { visit("decay", decay); }
+};
+
 /// matrix_squares: squared_norm of something that is no gradient, such as Muon's matrices: passes
 /// take a squared_norm for a part of the gradient norm.
 extern const OpDefinition kMatrixSquaresOp;
@@ -100,5 +109,6 @@ extern const OpDefinition kSumOp;
 extern const OpDefinition kClipScaleOp;
 extern const OpDefinition kAdamwOp;
 extern const OpDefinition kBalanceUpdateOp;
+extern const OpDefinition kAverageWeightsOp;
 
 }  // namespace braid

@@ -41,6 +41,7 @@ struct OptimizerOptions {
   double max_grad_norm = 1.0;         ///< 0: no clipping
   DType moments_dtype = DType::kF32;  ///< kF32 or kBF16
   double bias_update_rate = 0.0;      ///< of biases of routers: balance_update
+  double ema = 0.0;                   ///< decay of the averages of weights; 0: there are none
 };
 
 /// How one parameter is updated.

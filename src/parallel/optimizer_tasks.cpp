@@ -64,6 +64,13 @@ void OptimizerTasks::add_state() {
   }
   add_moments(exp_avg_, 1, exp_avg_buffer_name);
   add_moments(exp_avg_sq_, 2, exp_avg_sq_buffer_name);
+  for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
+    const ParameterUnit& facts = layout_.units[unit];
+    const bool has = !facts.frozen && options_.optimizer.ema > 0;
+    averages_.push_back(
+        has ? add(ema_buffer_name(facts), unit, BufferRole::kOptimizerState, DType::kF32)
+            : UnitBuffer());
+  }
   const auto add_io = [&](std::string name, int64_t num_elems) {
     return builder.add_buffer({.name = std::move(name),
                                .dtype = DType::kF32,
@@ -268,19 +275,41 @@ void OptimizerTasks::update() {
       }
     }
     balance_range(unit, intersect(own, {facts.balance_begin, facts.num_elems}));
-    if (!units_.gathers_updated_weights(unit)) {
-      continue;
-    }
-    // Updates write bf16 weights, and fp32 weights that are their own main weights. Copy the
-    // others.
-    if (units_.dtype(unit) != DType::kBF16 && has_main_weights(unit)) {
-      writer_.copy(main_weights_[unit].all(), units_.params(unit).at(own),
-                   units_.label(unit, Phase::kOptimizer));
-    }
-    if (!units_.gathers_before_use(unit)) {
-      units_.gather_updated_weights(unit);
-    }
+    publish(unit);
+    average(unit);
   }
+}
+
+/// Brings updated weights to the ranks that hold copies.
+void OptimizerTasks::publish(size_t unit) {
+  if (!units_.gathers_updated_weights(unit)) {
+    return;
+  }
+  // Updates write bf16 weights, and fp32 weights that are their own main weights. Copy the others.
+  if (units_.dtype(unit) != DType::kBF16 && has_main_weights(unit)) {
+    writer_.copy(main_weights_[unit].all(), units_.params(unit).at(units_.owned(unit)),
+                 units_.label(unit, Phase::kOptimizer));
+  }
+  if (!units_.gathers_before_use(unit)) {
+    units_.gather_updated_weights(unit);
+  }
+}
+
+/// Nothing waits for averages, so they come behind what the gather of weights waits for.
+void OptimizerTasks::average(size_t unit) {
+  const UnitRange own = units_.owned(unit);
+  if (options_.optimizer.ema == 0 || own.begin >= own.end) {
+    return;
+  }
+  const int64_t num_elems = own.num_elems();
+  add_op({.op = std::string(kAverageWeightsOp.name),
+          .attributes = to_attributes(AverageWeightsAttributes{.decay = options_.optimizer.ema}),
+          .operands = {vector_spec(DType::kF32, Access::kRead, num_elems),
+                       vector_spec(DType::kF32, Access::kRead, 1),
+                       vector_spec(DType::kF32, Access::kReadWrite, num_elems)}},
+         std::array{main_weights_[unit].at(own), writer_.builder().whole(grad_scale_),
+                    averages_[unit].all()},
+         units_.label(unit, Phase::kOptimizer));
 }
 
 void OptimizerTasks::update_run(size_t unit, const UpdateRun& run, UnitRange range) {

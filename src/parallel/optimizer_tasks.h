@@ -16,7 +16,8 @@ namespace braid {
 /// its squares over its norm group), clipping, the update of the elements that this rank owns, and
 /// the all-gather of updated weights. Adds persistent buffers per unit for the owned elements:
 /// "main_weights" fp32 (unless the weights are fp32 and consist of exactly these elements),
-/// "exp_avg" and "exp_avg_sq" (OptimizerOptions::moments_dtype), as many as the optimizer has.
+/// "exp_avg" and "exp_avg_sq" (OptimizerOptions::moments_dtype), as many as the optimizer has, and
+/// "ema" fp32 with OptimizerOptions::ema.
 class OptimizerTasks {
  public:
   struct Options {
@@ -53,6 +54,8 @@ class OptimizerTasks {
   void add_op(const OpSpec& spec, std::span<const BufferRange> ranges, const Label& label);
   void update_run(size_t unit, const UpdateRun& run, UnitRange range);
   void balance_range(size_t unit, UnitRange range);
+  void publish(size_t unit);
+  void average(size_t unit);
 
   TaskWriter& writer_;
   const ParameterLayout& layout_;
@@ -63,6 +66,7 @@ class OptimizerTasks {
                                           // own main weights
   std::vector<UnitBuffer> exp_avg_;
   std::vector<UnitBuffer> exp_avg_sq_;
+  std::vector<UnitBuffer> averages_;
   BufferId scalars_;
   BufferId grad_norm_;
   BufferId grad_scale_;

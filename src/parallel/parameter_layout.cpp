@@ -402,4 +402,8 @@ std::string exp_avg_sq_buffer_name(const ParameterUnit& unit) {
   return "exp_avg_sq." + unit.name;
 }
 
+std::string ema_buffer_name(const ParameterUnit& unit) {
+  return "ema." + unit.name;
+}
+
 }  // namespace braid

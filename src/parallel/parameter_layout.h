@@ -177,5 +177,6 @@ std::string main_weight_buffer_name(const ParameterUnit& unit);
 std::string main_grad_buffer_name(const ParameterUnit& unit);
 std::string exp_avg_buffer_name(const ParameterUnit& unit);
 std::string exp_avg_sq_buffer_name(const ParameterUnit& unit);
+std::string ema_buffer_name(const ParameterUnit& unit);
 
 }  // namespace braid

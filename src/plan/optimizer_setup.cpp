@@ -52,7 +52,8 @@ OptimizerOptions optimizer_options(const RunConfig& config) {
           .weight_decay = optimizer.weight_decay,
           .max_grad_norm = optimizer.clip_norm,
           .moments_dtype = choice<DType>(optimizer.moments_dtype),
-          .bias_update_rate = config.moe.bias_update_rate};
+          .bias_update_rate = config.moe.bias_update_rate,
+          .ema = optimizer.ema};
 }
 
 ParameterGroups parameter_groups(const OptimizerConfig& optimizer, const ModelSpec& model) {

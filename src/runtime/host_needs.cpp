@@ -72,13 +72,13 @@ std::vector<int64_t> ranks_per_plan(const RunPlan& plan, std::span<const int> ho
 
 /// The share of the host in the whole state, where some stages are not planned.
 int64_t share_of_state(const RunPlan& plan, int64_t host_ranks) {
-  constexpr int64_t kElemBytes = 3 * static_cast<int64_t>(sizeof(float));  // weight, moments
+  const int64_t parts = plan.run.optimizer.ema > 0 ? 4 : 3;  // weight, moments, average
   int64_t elems = 0;
   for (const Parameter& parameter : plan.layout.parameters) {
     elems += parameter.frozen ? 0 : parameter.shape.num_elems();
   }
   const int64_t ranks = plan.run.mesh.num_ranks();
-  return (elems + ranks - 1) / ranks * host_ranks * kElemBytes;
+  return (elems + ranks - 1) / ranks * host_ranks * parts * static_cast<int64_t>(sizeof(float));
 }
 
 /// What the ranks of this host copy for checkpoints.

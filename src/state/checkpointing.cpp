@@ -23,6 +23,7 @@ namespace {
 
 constexpr std::string_view kExpAvgSuffix = ".exp_avg";
 constexpr std::string_view kExpAvgSqSuffix = ".exp_avg_sq";
+constexpr std::string_view kEmaSuffix = ".ema";
 constexpr int64_t kFirstVersionOfPairs = 3;      // of StoredState: gate and up rows alternate
 constexpr int64_t kFirstVersionOfRopeTypes = 4;  // presets have scaled rotary frequencies
 
@@ -34,6 +35,8 @@ std::string stored_name(StatePart part, const std::string& parameter) {
       return fmt::format("{}{}", parameter, kExpAvgSuffix);
     case StatePart::kExpAvgSq:
       return fmt::format("{}{}", parameter, kExpAvgSqSuffix);
+    case StatePart::kEma:
+      return fmt::format("{}{}", parameter, kEmaSuffix);
   }
   throw_internal_error("no such part of a state");
 }
@@ -189,7 +192,16 @@ std::string save_model_state(const std::string& folder, const CheckpointState& p
 }
 
 bool is_weight(std::string_view tensor) {
-  return !tensor.ends_with(kExpAvgSuffix) && !tensor.ends_with(kExpAvgSqSuffix);
+  return !tensor.ends_with(kExpAvgSuffix) && !tensor.ends_with(kExpAvgSqSuffix) &&
+         !tensor.ends_with(kEmaSuffix);
+}
+
+bool is_weight_or_average(std::string_view tensor) {
+  return is_weight(tensor) || tensor.ends_with(kEmaSuffix);
+}
+
+bool has_averages(const LoadedCheckpoint& checkpoint) {
+  return has_tensor(checkpoint, kEmaSuffix);
 }
 
 ModelSpec checkpointed_model(const LoadedCheckpoint& checkpoint, const RunConfig& config) {
@@ -215,6 +227,7 @@ CheckpointedState::CheckpointedState(const LoadedCheckpoint& checkpoint,
       layout_(layout),
       has_exp_avg_(reads_moments && has_tensor(checkpoint, kExpAvgSuffix)),
       has_exp_avg_sq_(reads_moments && has_tensor(checkpoint, kExpAvgSqSuffix)),
+      has_ema_(has_averages(checkpoint)),
       has_gates_in_front_(checkpoint.version() < kFirstVersionOfPairs),
       what_(fmt::format("'{}':", checkpoint.path())) {
   std::set<std::string> known;

@@ -38,6 +38,12 @@ int64_t checkpoint_host_bytes(const ParameterLayout& layout);
 /// optimizer's files are not read.
 bool is_weight(std::string_view tensor);
 
+/// The same for users of the averages of weights, or of both.
+bool is_weight_or_average(std::string_view tensor);
+
+/// Whether the checkpoint has averages of weights (optimizer.ema).
+bool has_averages(const LoadedCheckpoint& checkpoint);
+
 /// The model of a checkpoint: from its configuration, with the vocabulary size of its embedding,
 /// whatever tokenizer is present now. An earlier version's model has no scaled rotary frequencies.
 ModelSpec checkpointed_model(const LoadedCheckpoint& checkpoint, const RunConfig& config);
@@ -51,14 +57,15 @@ class CheckpointedState final : public StateSource {
   /// All arguments must outlive this object. Throws DataError naming the tensor that is missing,
   /// has another shape or is unknown to the model, as in a checkpoint of another model. A
   /// checkpoint without any tensor of a moment has zeros in its place: an optimizer may keep one
-  /// moment, or none.
+  /// moment, or none. One without averages has none.
   /// Without `reads_moments`, moments are zeros in any case.
   CheckpointedState(const LoadedCheckpoint& checkpoint, const ParameterLayout& layout,
                     const ModelSpec& model, bool reads_moments = true);
 
   bool is_zero(StatePart part) const override {
     return (part == StatePart::kExpAvg && !has_exp_avg_) ||
-           (part == StatePart::kExpAvgSq && !has_exp_avg_sq_);
+           (part == StatePart::kExpAvgSq && !has_exp_avg_sq_) ||
+           (part == StatePart::kEma && !has_ema_);
   }
   /// Also throws DataError for NaN and infinity, which braid has not written since it checks.
   void read(StatePart part, size_t unit, int64_t begin, std::span<float> out,
@@ -73,6 +80,7 @@ class CheckpointedState final : public StateSource {
   const ParameterLayout& layout_;
   bool has_exp_avg_ = false;
   bool has_exp_avg_sq_ = false;
+  bool has_ema_ = false;
   bool has_gates_in_front_ = false;
   std::string what_;  // of errors
 };

@@ -23,6 +23,7 @@ constexpr std::array kReplicatedKinds = {
     ReplicatedKind{StateBuffer::kMainWeight, "main weights"},
     ReplicatedKind{StateBuffer::kExpAvg, "exp_avg"},
     ReplicatedKind{StateBuffer::kExpAvgSq, "exp_avg_sq"},
+    ReplicatedKind{StateBuffer::kEma, "averages of weights"},
 };
 
 }  // namespace

@@ -15,8 +15,8 @@ namespace {
 
 using NameOfUnit = std::string (*)(const ParameterUnit&);
 constexpr std::array<NameOfUnit, kNumStateBuffers> kNames = {
-    param_buffer_name, main_weight_buffer_name, main_grad_buffer_name, exp_avg_buffer_name,
-    exp_avg_sq_buffer_name};
+    param_buffer_name,   main_weight_buffer_name, main_grad_buffer_name,
+    exp_avg_buffer_name, exp_avg_sq_buffer_name,  ema_buffer_name};
 
 /// Persistent buffers by name.
 std::unordered_map<std::string_view, const Buffer*> persistent_buffers(const Program& program) {

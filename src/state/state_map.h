@@ -18,8 +18,8 @@
 namespace braid {
 
 /// The persistent buffers that hold a model's state.
-enum class StateBuffer : uint8_t { kParam, kMainWeight, kMainGrad, kExpAvg, kExpAvgSq };
-inline constexpr size_t kNumStateBuffers = 5;
+enum class StateBuffer : uint8_t { kParam, kMainWeight, kMainGrad, kExpAvg, kExpAvgSq, kEma };
+inline constexpr size_t kNumStateBuffers = 6;
 
 /// Elements that are contiguous both in a unit of the whole model and in a buffer of a rank.
 struct StateRun {
@@ -59,9 +59,9 @@ struct StateBlock {
   int64_t buffer_begin = 0;
 };
 
-/// Maps parameters, main weights, main gradients and moments, as one rank would hold them, to the
-/// buffers of the ranks of a run. Files, fresh weights and comparisons use units of the whole
-/// model; executors have shards of the units of their stages.
+/// Maps parameters, main weights, main gradients, moments and averages of weights, as one rank
+/// would hold them, to the buffers of the ranks of a run. Files, fresh weights and comparisons use
+/// units of the whole model; executors have shards of the units of their stages.
 class StateMap {
  public:
   /// `whole` is the layout of the model as one rank would hold it. Time and memory: a few blocks

@@ -71,6 +71,8 @@ StateBuffer buffer_of(StatePart part, const StateMap& map, size_t unit) {
       return StateBuffer::kExpAvg;
     case StatePart::kExpAvgSq:
       return StateBuffer::kExpAvgSq;
+    case StatePart::kEma:
+      return StateBuffer::kEma;
   }
   throw_internal_error("no such part of a state");
 }

@@ -12,10 +12,10 @@ namespace braid {
 
 /// The parts of a unit of parameters in training. Each part is one flat fp32 array per unit, with
 /// the positions of ParameterLayout.
-enum class StatePart : uint8_t { kWeights, kExpAvg, kExpAvgSq };
+enum class StatePart : uint8_t { kWeights, kExpAvg, kExpAvgSq, kEma };
 
 inline constexpr std::array kStateParts = {StatePart::kWeights, StatePart::kExpAvg,
-                                           StatePart::kExpAvgSq};
+                                           StatePart::kExpAvgSq, StatePart::kEma};
 
 /// A source of weights and optimizer state: fresh, from a checkpoint, or from a device. It is read
 /// piece by piece, so that no one has to hold all of it.
@@ -23,7 +23,8 @@ class StateSource {
  public:
   virtual ~StateSource() = default;
 
-  /// Whether the whole part is zeros, so that it need not be read.
+  /// Whether the whole part is zeros, so that it need not be read. Of kEma: whether there are no
+  /// averages, so that they begin with the weights.
   virtual bool is_zero(StatePart) const { return false; }
 
   /// Reads elements [begin, begin + out.size()) of the unit's array; those between parameters are

@@ -61,8 +61,11 @@ class StateWriter {
     zero_buffers();
     for (size_t unit = 0; unit < whole_.units.size(); ++unit) {
       write_weights(unit);
-      write_moment(StatePart::kExpAvg, unit);
-      write_moment(StatePart::kExpAvgSq, unit);
+      write_part(StatePart::kExpAvg, unit);
+      write_part(StatePart::kExpAvgSq, unit);
+      if (!begins_averages()) {
+        write_part(StatePart::kEma, unit);
+      }
     }
   }
 
@@ -71,6 +74,9 @@ class StateWriter {
     return (kind == StateBuffer::kExpAvg && source_.is_zero(StatePart::kExpAvg)) ||
            (kind == StateBuffer::kExpAvgSq && source_.is_zero(StatePart::kExpAvgSq));
   }
+
+  /// Whether averages begin with the weights.
+  bool begins_averages() const { return source_.is_zero(StatePart::kEma); }
 
   /// Zeroes buffers that nothing is written to, and those that are only partly written.
   void zero_buffers() {
@@ -83,19 +89,25 @@ class StateWriter {
 
   void write_weights(size_t unit) {
     for_each_piece(whole_.units[unit], [&](int64_t begin, int64_t count) {
-      if (!is_wanted(StateBuffer::kMainWeight, unit, begin, count) &&
-          !is_wanted(StateBuffer::kParam, unit, begin, count)) {
+      const auto of_weights = [&](StateBuffer kind) { return is_wanted(kind, unit, begin, count); };
+      std::vector<StateBuffer> kinds{StateBuffer::kMainWeight, StateBuffer::kParam};
+      if (begins_averages()) {
+        kinds.push_back(StateBuffer::kEma);
+      }
+      if (std::ranges::none_of(kinds, of_weights)) {
         return;
       }
       const auto values = elements_of<float>(piece_, count);
       source_.read(StatePart::kWeights, unit, begin, values, workers_);
       std::span<const BFloat16> narrow;
-      put(StateBuffer::kMainWeight, unit, begin, values, narrow);
-      put(StateBuffer::kParam, unit, begin, values, narrow);
+      for (const StateBuffer kind : kinds) {
+        put(kind, unit, begin, values, narrow);
+      }
     });
   }
 
-  void write_moment(StatePart part, size_t unit) {
+  /// Moments or averages.
+  void write_part(StatePart part, size_t unit) {
     const StateBuffer kind = buffer_of(part, map_, unit);
     if (is_zero(kind) || !map_.has(kind)) {
       return;

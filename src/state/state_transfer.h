@@ -21,10 +21,10 @@ inline constexpr int64_t kStatePieceElems = int64_t{16} << 20;
 
 /// Fills the ranks of `map` with their parts of the model: parameters, main weights, optimizer
 /// state, rounded to nearest even where a buffer is bf16. Parts that are zero are zeroed on the
-/// device. Each value is read from the source once, in units of `whole`, the layout of the model as
-/// one rank would hold it. The host holds one piece and its rounded copy. `executors` are by rank
-/// of the map; null for ranks of other processes, which fill their own: values that only they hold
-/// are not read.
+/// device; averages of weights that the source does not have are the weights. Each value is read
+/// from the source once, in units of `whole`, the layout of the model as one rank would hold it.
+/// The host holds one piece and its rounded copy. `executors` are by rank of the map; null for
+/// ranks of other processes, which fill their own: values that only they hold are not read.
 void write_state(const StateSource& source, const ParameterLayout& whole, const StateMap& map,
                  std::span<Executor* const> executors, WorkerPool& workers);
 

@@ -27,7 +27,8 @@ ResumePoint found_start(const CheckpointConfig& config) {
           .count = {.step = state.step,
                     .samples = state.consumed_samples,
                     .tokens = state.consumed_tokens},
-          .recorded = recorded_identity(checkpoint)};
+          .recorded = recorded_identity(checkpoint),
+          .has_averages = has_averages(checkpoint)};
 }
 
 std::string bytes_of(const ResumePoint& start) {
@@ -120,6 +121,15 @@ std::vector<std::string> agree_on_changes(const ResumePoint& start, const RunIde
   return changes.lines;
 }
 
+std::string averages_note(const ResumePoint& start, double ema) {
+  if (ema == 0 || start.count.step == 0 || start.has_averages) {
+    return "";
+  }
+  return fmt::format(
+      "optimizer.ema = {}: the checkpoint has no averages of weights; they begin with its weights",
+      ema);
+}
+
 void write_start_state(Engine& engine, const ResumePoint& start) {
   const RunPlan& plan = engine.plan();
   const auto seed = static_cast<uint64_t>(plan.run.config.train.seed);
@@ -128,8 +138,9 @@ void write_start_state(Engine& engine, const ResumePoint& start) {
     return;
   }
   const bool reads_moments = has_moments_of(plan.run.config, start.checkpoint);
-  const LoadedCheckpoint checkpoint = reads_moments ? LoadedCheckpoint(start.checkpoint)
-                                                    : LoadedCheckpoint(start.checkpoint, is_weight);
+  const LoadedCheckpoint checkpoint =
+      reads_moments ? LoadedCheckpoint(start.checkpoint)
+                    : LoadedCheckpoint(start.checkpoint, is_weight_or_average);
   const CheckpointState& state = checkpoint.state();
   if (state.step != start.count.step || state.consumed_samples != start.count.samples) {
     throw_data_error(

@@ -19,6 +19,7 @@ struct ResumePoint {
                            ///< train.seed
   DataCount count;         ///< after the last step of the checkpoint
   std::optional<RunIdentity> recorded = std::nullopt;  ///< of the checkpoint, in the first process
+  bool has_averages = false;  ///< the checkpoint has those of weights; in the first process
 
   int64_t first_step() const { return count.step + 1; }
 };
@@ -35,6 +36,10 @@ ResumePoint find_start(const RunConfig& config, ProcessGroup& processes);
 std::vector<std::string> agree_on_changes(const ResumePoint& start, const RunIdentity& now,
                                           std::span<const std::string> allowed,
                                           ProcessGroup& processes);
+
+/// A line for people if the run keeps averages of weights that the checkpoint of a step does not
+/// have, so that they begin with its weights; otherwise empty. In the first process.
+std::string averages_note(const ResumePoint& start, double ema);
 
 /// Fills weights and optimizer state; all processes call it. Throws DataError if the checkpoint
 /// cannot be read, has other tensors than the model, or is not the one that the first process read.

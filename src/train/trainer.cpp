@@ -86,6 +86,9 @@ class TrainingRun {
     if (!start_.checkpoint.empty()) {
       print(fmt::format("resume   {} after step {}", start_.checkpoint, start_.count.step));
     }
+    if (const std::string note = averages_note(start_, run_.config.optimizer.ema); !note.empty()) {
+      print("note     " + note);
+    }
     print(is_short() ? short_start(engine_.plan(), device_, setup_.seconds()) : setup_.line());
     for (const std::string& line : shortened_schedule_) {
       print("note     " + line);

@@ -254,7 +254,8 @@ double LayoutEstimator::rank_bytes(const Layout& layout, const LayerPrices& pric
   const double bytes = compute_bytes_;
   const bool has_main_weights = bytes < 4 || layout.shard == ShardKind::kOptimizer ||
                                 layout.shard == ShardKind::kGradients || domains[0].splits_shards();
-  double sum = weights.part(domains) * (8 + (has_main_weights ? 4 : 0));  // optimizer
+  const double averages = config_.optimizer.ema > 0 ? 4 : 0;
+  double sum = weights.part(domains) * (8 + averages + (has_main_weights ? 4 : 0));  // optimizer
   sum += layout.shard == ShardKind::kParameters ? bytes * (shard + 2 * largest) : bytes * elems;
   sum += shards_gradients(layout) ? 4 * (shard + unit) : 4 * elems;
   const auto live = static_cast<double>(most_activations(schedule, rank));

@@ -49,6 +49,27 @@ TEST_F(EvalCommand, HasOneLossForAllFormsOfTextAndModel) {
                            "loss [0-9.]+, perplexity [0-9.]+, [0-9.]+ bits per byte\n"));
 }
 
+TEST_F(EvalCommand, ScoresAveragesOfWeightsAsExportWritesThem) {
+  output_of(train({"checkpoint.interval=0", "logging.run_folder=averaged", "optimizer.ema=0.5"}));
+  const auto loss_of = [&](Words words) {
+    const Words rest{"--data", "held_out.txt", "--tokenizer", "bytes", "--context", "32"};
+    words.insert(words.end(), rest.begin(), rest.end());
+    return json_of(words)["loss"].get<double>();
+  };
+  const double averaged = loss_of({"averaged", "--ema"});
+  EXPECT_NE(averaged, loss_of({"averaged"}));
+  EXPECT_EQ(loss_of({"averaged"}), loss_of({"runs/run"}));
+  output_of({"export", "averaged", "hf", "--ema"});
+  EXPECT_EQ(loss_of({"hf"}), averaged);
+  EXPECT_THAT(error_of({"eval", "runs/run", "--data", "held_out.txt", "--ema"}, 2),
+              MatchesRegex("--ema: .* has no averages of weights; .*"));
+  EXPECT_THAT(error_of({"export", "runs/run", "none", "--ema"}, 2),
+              MatchesRegex("--ema: .* has no averages of weights; .*"));
+  EXPECT_FALSE(exists("none"));
+  EXPECT_THAT(error_of({"eval", "hf", "--data", "held_out.txt", "--ema"}, 2),
+              StartsWith("--ema: hf is a Hugging Face folder"));
+}
+
 TEST_F(EvalCommand, ScoresChoicesAndRequests) {
   const std::string choices = source_path("examples/multiple_choice.jsonl");
   const nlohmann::json json = json_of({"runs/run", "--choices", choices, "--context", "128"});

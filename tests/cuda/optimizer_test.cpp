@@ -188,6 +188,27 @@ TEST_F(OptimizerCudaTest, ScaleZeroChangesNothingButWritesTheParameter) {
   }
 }
 
+KernelCase average_case(int64_t count, double scale) {
+  KernelCase kernel_case({"average_weights",
+                          to_attributes(AverageWeightsAttributes{.decay = 0.75}),
+                          {read(kF32, {count}), read(kF32, {1}), read_write(kF32, {count})}});
+  kernel_case.set(1, {scale});
+  return kernel_case;
+}
+
+// The product with 0.25 is exact, so both round alike whether they fuse it into the sum or not.
+TEST_F(OptimizerCudaTest, AveragesOfWeightsHaveTheBitsOfTheCpu) {
+  for (const int64_t count : kCounts) {
+    for (const double scale : {0.0, 0.7}) {
+      KernelCase expected = average_case(count, scale);
+      KernelCase actual = average_case(count, scale);
+      expected.run(2);
+      run_on_cuda(actual, context());
+      EXPECT_TRUE(actual.bytes(2) == expected.bytes(2)) << count << " elements, scale " << scale;
+    }
+  }
+}
+
 TEST_F(OptimizerCudaTest, IsBitwiseRepeatable) {
   for (const DType dtype : kCudaDtypes) {
     expect_repeatable([&] { return squared_norm_case(dtype, 1000003); }, context());

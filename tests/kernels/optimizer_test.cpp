@@ -188,9 +188,19 @@ TEST_P(AdamwMoments, ChangeNotIfTheScaleIsZero) {
 
 INSTANTIATE_TEST_SUITE_P(DTypes, AdamwMoments, testing::Values(DType::kF32, DType::kBF16));
 
+KernelCase average_case(int64_t n, double decay, double scale) {
+  KernelCase kernel(
+      {"average_weights",
+       to_attributes(AverageWeightsAttributes{.decay = decay}),
+       {read(DType::kF32, {n}), read(DType::kF32, {1}), read_write(DType::kF32, {n})}});
+  kernel.set(1, {scale});
+  return kernel;
+}
+
 TEST(Optimizer, DoesNotDependOnTheNumberOfWorkers) {
   expect_same_for_any_workers([] { return squared_norm_case(DType::kF32, kSplitSize); });
   expect_same_for_any_workers([] { return adamw_case(kSplitSize); });
+  expect_same_for_any_workers([] { return average_case(kSplitSize, 0.9, 1.0); });
   expect_same_for_any_workers([] { return adamw_case(kSplitSize, kAdamw, DType::kBF16); });
 }
 
@@ -321,6 +331,36 @@ TEST(BalanceUpdate, MovesAgainstTheSignByTheRate) {
   const KernelCase kernel = balance_case(0.25);
   EXPECT_EQ(kernel.values(2), (std::vector<double>{0.5, 0.625, 0.375, 1.125 + 0x1p-10}));
   EXPECT_EQ(kernel.values(3), (std::vector<double>{0.5, 0.625, 0.375, 1.125}));
+}
+
+// A difference, a product and a sum, each rounded once; 1 - decay is rounded to fp32.
+TEST(AverageWeights, MovesTowardsTheWeights) {
+  for (const int64_t n : kSizes) {
+    for (const double decay : {0.0, 0.5, 0.999}) {
+      KernelCase kernel = average_case(n, decay, 0.25);
+      const std::vector<double> weight = kernel.values(0);
+      std::vector<double> expected = kernel.values(2);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        expected[i] = decay * expected[i] + (1 - decay) * weight[i];
+      }
+      kernel.run(2);
+      EXPECT_EQ(kernel.values(0), weight);
+      expect_close(kernel.values(2), expected, {.absolute = 4 * 0x1p-24, .relative = 2 * 0x1p-24},
+                   fmt::format("{} elements, decay {}", n, decay));
+    }
+  }
+}
+
+TEST(AverageWeights, StaysWhereTheWeightsAreAndInASkippedStep) {
+  KernelCase equal = average_case(1009, 0.999, 1.0);
+  equal.set(2, equal.values(0));
+  equal.run();
+  EXPECT_EQ(equal.values(2), equal.values(0));
+  KernelCase skipped = average_case(1009, 0.5, 0.0);
+  const std::vector<double> before = skipped.values(2);
+  skipped.set_all(0, std::numeric_limits<double>::quiet_NaN());
+  skipped.run();
+  EXPECT_EQ(skipped.values(2), before);
 }
 
 TEST(BalanceUpdate, KeepsBiasesInASkippedStep) {

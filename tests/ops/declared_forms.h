@@ -1082,6 +1082,10 @@ class DeclaredForms {
       }
       add(std::move(form));
     }
+    add({{"average_weights",
+          to_attributes(AverageWeightsAttributes{.decay = 0.9}),
+          {read(DType::kF32, {kWidth}), one, state}},
+         {"weight", "scale", "average"}});
     add({{"squared_norm", {}, {read(data_, {kWidth}), write(DType::kF64, {1})}},
          {"x", "partial"},
          {{0, 0}}});

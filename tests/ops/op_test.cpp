@@ -112,11 +112,12 @@ TEST(DeclaredForm, WithOtherDtypeIsRefused) {
 
 TEST(DeclaredForm, OfIntegersIsRefusedUnlessBytesAreJustMoved) {
   const std::string_view any_dtype[] = {
-      "copy",       "fill",           "sum",          "clip_scale", "adamw",        "identity",
-      "offload",    "reload",         "undefine",     "await",      "broadcast",    "send",
-      "recv",       "ring_shift",     "all_gather",   "all_to_all", "join_columns", "join_blocks",
-      "sort_rows",  "balance_update", "lion",         "sgd",        "muon_mean",    "take_matrix",
-      "put_matrix", "normalize",      "weighted_sum", "muon_update"};
+      "copy",       "fill",         "sum",         "clip_scale",     "adamw",
+      "identity",   "offload",      "reload",      "undefine",       "await",
+      "broadcast",  "send",         "recv",        "ring_shift",     "all_gather",
+      "all_to_all", "join_columns", "join_blocks", "sort_rows",      "balance_update",
+      "lion",       "sgd",          "muon_mean",   "take_matrix",    "put_matrix",
+      "normalize",  "weighted_sum", "muon_update", "average_weights"};
   const std::string_view only_accumulators[] = {
       "cross_entropy_merge", "route",         "route_backward",        "count_choices",
       "count_by_sequence",   "router_losses", "router_losses_backward"};

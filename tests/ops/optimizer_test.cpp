@@ -102,6 +102,18 @@ TEST(ClipScaleCheck, NormIsNotNegative) {
   expect_cost(spec, {.flops = 9, .bytes_read = 8 * 9, .bytes_written = 8});
 }
 
+TEST(AverageWeightsCheck, DecayIsBelowOne) {
+  const OpSpec spec{"average_weights",
+                    to_attributes(AverageWeightsAttributes{.decay = 0.5}),
+                    {read(DType::kF32, {9}), read(DType::kF32, {1}), read_write(DType::kF32, {9})}};
+  EXPECT_NO_THROW(check_spec(with_attribute(spec, "decay", 0.0)));
+  for (const double decay : {-0.1, 1.0}) {
+    expect_refused(with_attribute(spec, "decay", decay), "decay must lie in [0, 1)");
+  }
+  expect_refused(with_operand(spec, 0, read(DType::kBF16, {9})), "weight must be f32");
+  expect_cost(spec, {.flops = 3 * 9, .bytes_read = 4 * (9 + 1 + 9), .bytes_written = 4 * 9});
+}
+
 TEST(SquaredNormCost, ReadsTheGradientOnce) {
   expect_cost({"squared_norm", {}, {read(DType::kF32, {100}), write(DType::kF64, {1})}},
               {.flops = 200, .bytes_read = 400, .bytes_written = 8});

@@ -38,7 +38,8 @@ RunConfig config_of(const std::string& model, const std::vector<std::string>& la
       "model.layers=4",       "model.width=24",       "model.heads=4",
       "model.ffn=24",         "model.init_std=0.1",   "train.microbatch=1",
       "train.sequence=12",    "train.global_batch=8", "optimizer.learning_rate=1e-3",
-      "optimizer.beta2=0.99", "eval.interval=0",      "logging.run_folder=none"};
+      "optimizer.beta2=0.99", "eval.interval=0",      "logging.run_folder=none",
+      "optimizer.ema=0.75"};
   if (model == kWithExperts || model == kWithBiases) {
     overrides.insert(overrides.end(), {"model.family=llama", "model.experts=4",
                                        "model.experts_per_token=2", "model.expert_ffn=8"});
@@ -179,6 +180,8 @@ TEST_P(CheckpointLayouts, GoesOnAsIfNothingHadHappened) {
     EXPECT_EQ(loaded.weights, saved.weights);
     EXPECT_EQ(loaded.exp_avg, saved.exp_avg);
     EXPECT_EQ(loaded.exp_avg_sq, saved.exp_avg_sq);
+    EXPECT_EQ(loaded.ema, saved.ema);
+    EXPECT_NE(saved.ema, saved.weights);
     const std::vector<double> losses = second.train(kStepsAfter);
     for (int64_t i = 0; i < kStepsAfter; ++i) {
       EXPECT_NEAR(losses[static_cast<size_t>(i)],
@@ -187,6 +190,7 @@ TEST_P(CheckpointLayouts, GoesOnAsIfNothingHadHappened) {
     if (before.overrides == after.overrides) {
       EXPECT_EQ(losses, first.train(kStepsAfter));
       EXPECT_EQ(second.state().weights, first.state().weights);
+      EXPECT_EQ(second.state().ema, first.state().ema);
     }
   }
   const auto num_ranks = config_of(family, before.overrides).parallel.ranks;

@@ -80,6 +80,26 @@ INSTANTIATE_TEST_SUITE_P(
                            "ranks=4 shard=parameters shard_replicas=2 shard_over_replicas=true "
                            "model.layers=1 optimizer.muon_steps=2"}));
 
+// Each expert is a matrix of its own, of ranks that hold others; stages have matrices of their own
+// layers, and copies of a tied embedding, which AdamW updates.
+INSTANTIATE_TEST_SUITE_P(
+    ExpertsAndPipelines, MuonGrid,
+    testing::Values(Layout{kExpertsModel,
+                           "ranks=4 expert=2 shard=gradients model.pattern=attention+moe,mlp "
+                           "optimizer.muon_steps=2"},
+                    Layout{kSharedExpertModel,
+                           "ranks=4 tensor=2 sequence_parallel=true expert=4 shard=parameters "
+                           "model.pattern=attention+moe,mlp optimizer.muon_steps=2"},
+                    Layout{kQwenModel,
+                           "ranks=4 pipeline=2 shard=optimizer schedule=zb-h1 model.layers=2 "
+                           "optimizer.muon_steps=2"},
+                    Layout{kLlamaModel,
+                           "ranks=4 pipeline=2 tensor=2 virtual_stages=2 schedule=interleaved "
+                           "model.layers=4 optimizer.muon_steps=1"},
+                    Layout{kExpertsModel,
+                           "ranks=4 pipeline=2 expert=2 shard=parameters "
+                           "model.pattern=attention+moe,attention+mlp optimizer.muon_steps=2"}));
+
 // Groups change only what they name, wherever it lies.
 TEST(GroupsGrid, EqualOneRank) {
   EXPECT_LT(weight_difference({kLlamaModel,

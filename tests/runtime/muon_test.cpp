@@ -178,5 +178,62 @@ TEST(Muon, HasTheSameBitsInAnyShardAndOverlap) {
   }
 }
 
+/// Every product of layers is FP8: sizes are multiples of 16.
+RunConfig fp8_config() {
+  RunConfig config = muon_config();
+  config.model.ffn = 64;
+  config.train.dtype = "bfloat16";
+  config.train.fp8 = "tensor";
+  config.optimizer.clip_norm = 0;
+  return config;
+}
+
+RunConfig over_four_ranks(RunConfig config, const std::string& shard) {
+  config.parallel.ranks = config.parallel.data = 4;
+  config.parallel.shard = shard;
+  return config;
+}
+
+// Main weights of FP8 products have no bf16 copy; ranks gather FP8 copies of what Muon has written.
+TEST(Muon, OfFp8WeightsHasTheSameBitsInAnyShard) {
+  const Outcome copies = run(over_four_ranks(fp8_config(), "none"), 2);
+  for (const std::string shard : {"optimizer", "gradients", "parameters"}) {
+    SCOPED_TRACE(shard);
+    const Outcome outcome = run(over_four_ranks(fp8_config(), shard), 2);
+    EXPECT_EQ(outcome.losses, copies.losses);
+    EXPECT_EQ(outcome.state.weights, copies.state.weights);
+    EXPECT_EQ(outcome.state.exp_avg, copies.state.exp_avg);
+  }
+}
+
+// One step: the same products of the same microbatches, whose gradients are summed in another
+// order. Newton-Schulz makes the rounding of small singular values as large as the others. Of all
+// else AdamW moves an element by the sign of its gradient, so one that is nearly 0 may go the other
+// way.
+TEST(Muon, OfFp8WeightsEqualsOneRank) {
+  const Outcome one = run(fp8_config(), 1);
+  const ModelSpec model = resolve_run(resolved(fp8_config()), 50).model;
+  const ParameterLayout layout = make_parameter_layout(model_parameters(model));
+  const ModelState start = initial_state(layout, model, 5);
+  for (const std::string shard : {"none", "parameters"}) {
+    const Outcome many = run(over_four_ranks(fp8_config(), shard), 1);
+    EXPECT_NEAR(many.losses[0], one.losses[0], 1e-6);
+    for (size_t index = 0; index < layout.parameters.size(); ++index) {
+      const Parameter& parameter = layout.parameters[index];
+      const ParameterSlot& slot = layout.slots[index];
+      double step = 0;
+      double worst = 0;
+      for (auto i = static_cast<size_t>(slot.begin); i < static_cast<size_t>(slot.end); ++i) {
+        const double weight = one.state.weights[slot.unit][i];
+        step = std::max(step, std::abs(weight - start.weights[slot.unit][i]));
+        worst = std::max(worst, std::abs(weight - many.state.weights[slot.unit][i]));
+      }
+      if (parameter.layer >= 0 && parameter.shape.rank() == 2) {
+        EXPECT_LT(worst, 5e-3 * step) << parameter.name;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace braid

@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/temp_folder.h"
 #include "checkpoint/state_file.h"
+#include "state/averaged_weights.h"
 #include "state/initial_weights.h"
 #include "state/state_transfer.h"
 #include "support/model_state.h"
@@ -66,6 +67,7 @@ TEST_F(Checkpointing, ReadsWhatItWroteInPiecesOfAnySize) {
     EXPECT_EQ(read.weights, state.weights);
     EXPECT_EQ(read.exp_avg, state.exp_avg);
     EXPECT_EQ(read.exp_avg_sq, state.exp_avg_sq);
+    EXPECT_EQ(read.ema, state.ema);
   }
 }
 
@@ -76,7 +78,7 @@ TEST_F(Checkpointing, FilesHoldTheParametersInForwardOrderWithoutPadding) {
   const SafetensorsFile weights(path + "/model.safetensors");
   const SafetensorsFile optimizer(path + "/optimizer.safetensors");
   ASSERT_EQ(weights.tensors().size(), layout_.parameters.size());
-  ASSERT_EQ(optimizer.tensors().size(), 2 * layout_.parameters.size());
+  ASSERT_EQ(optimizer.tensors().size(), 3 * layout_.parameters.size());
   for (size_t i = 0; i < layout_.parameters.size(); ++i) {
     const Parameter& parameter = layout_.parameters[i];
     const TensorEntry& entry = weights.tensors()[i];
@@ -84,6 +86,7 @@ TEST_F(Checkpointing, FilesHoldTheParametersInForwardOrderWithoutPadding) {
     EXPECT_EQ(optimizer.tensors()[i].name, parameter.name + ".exp_avg");
     EXPECT_EQ(optimizer.tensors()[layout_.parameters.size() + i].name,
               parameter.name + ".exp_avg_sq");
+    EXPECT_EQ(optimizer.tensors()[2 * layout_.parameters.size() + i].name, parameter.name + ".ema");
     const std::span<float> values = elements_of(layout_, parameter.name, state.weights);
     const auto bytes = tensor_bytes(weights, entry);
     EXPECT_EQ(entry.shape[0], parameter.vocabulary_rows ? 50 : parameter.shape[0]);
@@ -103,9 +106,10 @@ TEST_F(Checkpointing, ANonFiniteStateIsNotWritten) {
               fmt::format("no checkpoint of step 3 is written, because it must be finite: tensor "
                           "\"{}{}\" has infinity at element 7",
                           name,
-                          part == StatePart::kWeights  ? ""
-                          : part == StatePart::kExpAvg ? ".exp_avg"
-                                                       : ".exp_avg_sq"));
+                          part == StatePart::kWeights    ? ""
+                          : part == StatePart::kExpAvg   ? ".exp_avg"
+                          : part == StatePart::kExpAvgSq ? ".exp_avg_sq"
+                                                         : ".ema"));
   }
   EXPECT_EQ(
       whole_state(layout_, CheckpointedState(LoadedCheckpoint(good), layout_, model_)).weights,
@@ -178,6 +182,37 @@ TEST_F(Checkpointing, WeightsAloneNeedNoOptimizerFile) {
   EXPECT_TRUE(std::equal(values.begin(), values.end(), state.weights[0].begin()));
 }
 
+// As of runs without optimizer.ema, and of earlier versions.
+TEST_F(Checkpointing, AveragesMayBeAbsent) {
+  ModelState state = random_state(layout_, model_, 5);
+  state.ema = empty_state(layout_).ema;
+  const LoadedCheckpoint without(save(state));
+  EXPECT_FALSE(has_averages(without));
+  const CheckpointedState loaded(without, layout_, model_);
+  EXPECT_TRUE(loaded.is_zero(StatePart::kEma));
+  EXPECT_EQ(whole_state(layout_, loaded).exp_avg_sq, state.exp_avg_sq);
+  EXPECT_EQ(message_of<ConfigError>([&] { AveragedWeights(loaded, "c"); }),
+            "--ema: c has no averages of weights; leave the option out, or train with "
+            "optimizer.ema = 0.999");
+}
+
+// Moments of another optimizer are not read, averages are.
+TEST_F(Checkpointing, AveragesAreReadAsWeights) {
+  const ModelState state = random_state(layout_, model_, 5);
+  const LoadedCheckpoint checkpoint(save(state), is_weight_or_average);
+  EXPECT_TRUE(has_averages(checkpoint));
+  const CheckpointedState loaded(checkpoint, layout_, model_, false);
+  EXPECT_TRUE(loaded.is_zero(StatePart::kExpAvg));
+  const AveragedWeights averages(loaded, "c");
+  WorkerPool workers(1);
+  for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
+    std::vector<float> values(state.ema[unit].size());
+    averages.read(StatePart::kWeights, unit, 0, values, workers);
+    EXPECT_EQ(values, state.ema[unit]) << layout_.units[unit].name;
+  }
+  EXPECT_TRUE(averages.is_zero(StatePart::kEma));
+}
+
 /// Three writers with everything cut into pieces of at most 100 elements, dealt out in turns.
 std::vector<StateShard> dealt_out(const ParameterLayout& layout, const ModelSpec& model,
                                   const StateSource& state) {
@@ -202,6 +237,7 @@ TEST_F(Checkpointing, ManyWritersMakeTheSameState) {
   EXPECT_EQ(read.weights, state.weights);
   EXPECT_EQ(read.exp_avg, state.exp_avg);
   EXPECT_EQ(read.exp_avg_sq, state.exp_avg_sq);
+  EXPECT_EQ(read.ema, state.ema);
 }
 
 ModelSpec small_llama() {

@@ -153,7 +153,8 @@ class AssignPiecesOf : public ::testing::TestWithParam<const char*> {};
 
 // Element by element, against what the map says of each rank.
 TEST_P(AssignPiecesOf, EachElementIsWrittenOnceByARankThatHoldsIt) {
-  const RunPlan plan = plan_run(resolve_run(config_of({kThreeKvHeads, GetParam()}), 0));
+  const std::string layout = std::string(GetParam()) + " optimizer.ema=0.9";  // with all parts
+  const RunPlan plan = plan_run(resolve_run(config_of({kThreeKvHeads, layout}), 0));
   const StateMap map = make_state_map(plan);
   const auto pieces = assign_pieces(map, plan.layout, plan.run.model, 200);
   for (const StatePart part : kStateParts) {

@@ -110,6 +110,7 @@ inline void expect_same_bits(const Outcome& a, const Outcome& b) {
   EXPECT_EQ(a.state.weights, b.state.weights);
   EXPECT_EQ(a.state.exp_avg, b.state.exp_avg);
   EXPECT_EQ(a.state.exp_avg_sq, b.state.exp_avg_sq);
+  EXPECT_EQ(a.state.ema, b.state.ema);
 }
 
 }  // namespace braid

@@ -18,11 +18,18 @@ struct ModelState final : StateSource {
   std::vector<std::vector<float>> weights;  ///< [units][unit.num_elems]
   std::vector<std::vector<float>> exp_avg;
   std::vector<std::vector<float>> exp_avg_sq;
+  std::vector<std::vector<float>> ema;  ///< zeros: there are no averages
 
   std::vector<std::vector<float>>& part(StatePart which) {
-    return which == StatePart::kWeights  ? weights
-           : which == StatePart::kExpAvg ? exp_avg
-                                         : exp_avg_sq;
+    return which == StatePart::kWeights    ? weights
+           : which == StatePart::kExpAvg   ? exp_avg
+           : which == StatePart::kExpAvgSq ? exp_avg_sq
+                                           : ema;
+  }
+  bool is_zero(StatePart which) const override {
+    return which == StatePart::kEma && std::ranges::all_of(ema, [](const auto& unit) {
+             return std::ranges::all_of(unit, [](float value) { return value == 0; });
+           });
   }
   void read(StatePart which, size_t unit, int64_t begin, std::span<float> out,
             WorkerPool&) const override {

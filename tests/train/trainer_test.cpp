@@ -138,6 +138,30 @@ TEST_F(Trainer, LogsMultiTokenPredictionAndResumesItBitwise) {
   EXPECT_THAT(read("whole/report.json"), HasSubstr("\"mtp_losses\":[["));
 }
 
+// Checkpoints have averages, so a run that stops has those of one that does not.
+TEST_F(Trainer, KeepsAveragesOfWeightsAndResumesThemBitwise) {
+  const auto with_ema = [&](const char* name, double ema) {
+    RunConfig c = config(name);
+    c.train.steps = 8;
+    c.parallel.shard = "parameters";
+    c.optimizer.ema = ema;
+    return c;
+  };
+  run(with_ema("whole", 0.9));
+  EXPECT_TRUE(run(with_ema("parts", 0.9), 5).stopped_early);
+  run(with_ema("parts", 0.9));
+  EXPECT_THAT(output_, Not(HasSubstr("averages")));
+  expect_same_files("parts", "whole", 8, 2);
+  run(with_ema("without", 0), 5);
+  run(with_ema("without", 0.9));
+  EXPECT_THAT(output_, HasSubstr("note     optimizer.ema = 0.9: the checkpoint has no averages of "
+                                 "weights; they begin with its weights\n"));
+  EXPECT_NE(read("without/checkpoints/step_00000008/optimizer-00001-of-00002.safetensors"),
+            read("whole/checkpoints/step_00000008/optimizer-00001-of-00002.safetensors"));
+  EXPECT_EQ(read("without/checkpoints/step_00000008/model-00001-of-00002.safetensors"),
+            read("whole/checkpoints/step_00000008/model-00001-of-00002.safetensors"));
+}
+
 // The loss that is logged is without it, so that runs with and without it compare: the first steps
 // are the same, and the log-sum-exp of a new model's logits is about the log of the vocabulary.
 TEST_F(Trainer, LogsTheLossOfTheLogSumExpApart) {

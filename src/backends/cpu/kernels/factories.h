@@ -101,6 +101,7 @@ CpuKernel make_normalize(const OpSpec& spec, int num_workers);
 CpuKernel make_weighted_sum(const OpSpec& spec, int num_workers);
 CpuKernel make_muon_update(const OpSpec& spec, int num_workers);
 CpuKernel make_balance_update(const OpSpec& spec, int num_workers);
+CpuKernel make_average_weights(const OpSpec& spec, int num_workers);
 
 CpuKernel make_rope(const OpSpec& spec, int num_workers);
 

@@ -187,4 +187,22 @@ CpuKernel make_balance_update(const OpSpec& spec, int /*num_workers*/) {
   }};
 }
 
+CpuKernel make_average_weights(const OpSpec& spec, int /*num_workers*/) {
+  const int64_t count = spec.operands[0].shape.num_elems();
+  const auto step = static_cast<float>(1.0 - attributes_of<AverageWeightsAttributes>(spec).decay);
+  return {.run = [=](const KernelArgs& args) {
+    if (*args.data<const float>(1) == 0.0f) {
+      return;
+    }
+    const float* const weight = args.data<const float>(0);
+    float* const average = args.data<float>(2);
+    run_pieces(args.workers, count, kMinElemsPerPiece, [&](int, int64_t begin, int64_t end) {
+#pragma omp simd
+      for (int64_t i = begin; i < end; ++i) {
+        average[i] += step * (weight[i] - average[i]);
+      }
+    });
+  }};
+}
+
 }  // namespace braid

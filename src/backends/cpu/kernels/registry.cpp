@@ -100,6 +100,7 @@ constexpr std::array kKernels = {
     KernelEntry{"weighted_sum", make_weighted_sum},
     KernelEntry{"muon_update", make_muon_update},
     KernelEntry{"balance_update", make_balance_update},
+    KernelEntry{"average_weights", make_average_weights},
     KernelEntry{"rope", make_rope},
     KernelEntry{"cached_attention", make_cached_attention},
     KernelEntry{"cached_mamba2", make_cached_mamba2},

@@ -87,6 +87,7 @@ CudaKernel make_cuda_normalize(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_weighted_sum(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_muon_update(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_balance_update(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_average_weights(const OpSpec& spec, CudaContext& context);
 
 /// Of quantize and quantize_weight.
 CudaKernel make_cuda_quantize(const OpSpec& spec, CudaContext& context);

@@ -278,6 +278,30 @@ __global__ void __launch_bounds__(kAdamwThreads) balance_kernel(BalanceArgs args
   }
 }
 
+struct AverageArgs {
+  const float* weight = nullptr;  // [count]
+  const float* scale = nullptr;   // [1]
+  float* average = nullptr;       // [count]
+  float step = 0;                 // 1 - decay
+  int64_t count = 0;
+};
+
+template <bool kAligned>
+__global__ void __launch_bounds__(kAdamwThreads) average_kernel(AverageArgs args) {
+  constexpr int V = kVectorElems<float>;
+  const int64_t at = (int64_t{blockIdx.x} * kAdamwThreads + threadIdx.x) * V;
+  if (at >= args.count || *args.scale == 0.0f) {
+    return;
+  }
+  const auto weight = load_vector<V, kAligned>(args.weight + at, args.count - at);
+  auto average = load_vector<V, kAligned>(args.average + at, args.count - at);
+#pragma unroll
+  for (int i = 0; i < V; ++i) {
+    average.elems[i] += args.step * (weight.elems[i] - average.elems[i]);
+  }
+  store_vector<kAligned>(args.average + at, average, args.count - at);
+}
+
 }  // namespace
 
 CudaKernel make_cuda_squared_norm(const OpSpec& spec, CudaContext& /*context*/) {
@@ -320,6 +344,25 @@ CudaKernel make_cuda_balance_update(const OpSpec& spec, CudaContext& /*context*/
                         .rate = static_cast<float>(attributes.rate),
                         .count = count};
     balance_kernel<<<grid_of(ceil_div(count, kAdamwThreads)), kAdamwThreads, 0, args.stream>>>(o);
+    BRAID_CUDA_CHECK(cudaGetLastError());
+  }};
+}
+
+CudaKernel make_cuda_average_weights(const OpSpec& spec, CudaContext& /*context*/) {
+  const int64_t count = spec.operands[0].shape.num_elems();
+  const double decay = attributes_of<AverageWeightsAttributes>(spec).decay;
+  return {.launch = [=](const CudaKernelArgs& args) {
+    const AverageArgs o{.weight = args.data<const float>(0),
+                        .scale = args.data<const float>(1),
+                        .average = args.data<float>(2),
+                        .step = static_cast<float>(1.0 - decay),
+                        .count = count};
+    const unsigned grid = grid_of(ceil_div(count, kVectorElems<float> * kAdamwThreads));
+    if (all_aligned(16, {o.weight, o.average})) {
+      average_kernel<true><<<grid, kAdamwThreads, 0, args.stream>>>(o);
+    } else {
+      average_kernel<false><<<grid, kAdamwThreads, 0, args.stream>>>(o);
+    }
     BRAID_CUDA_CHECK(cudaGetLastError());
   }};
 }

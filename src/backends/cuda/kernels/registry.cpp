@@ -91,6 +91,7 @@ constexpr std::array kKernels = {
     KernelEntry{"weighted_sum", make_cuda_weighted_sum},
     KernelEntry{"muon_update", make_cuda_muon_update},
     KernelEntry{"balance_update", make_cuda_balance_update},
+    KernelEntry{"average_weights", make_cuda_average_weights},
     KernelEntry{"quantize", make_cuda_quantize},
     KernelEntry{"quantize_weight", make_cuda_quantize},
     KernelEntry{"part_magnitudes", make_cuda_part_magnitudes},
