@@ -120,10 +120,11 @@ CudaKernel make_cuda_attention_backward(const OpSpec& spec, CudaContext& context
 CudaKernel make_cuda_attention_backward(const OpSpec& spec, CudaContext& context,
                                         const AttentionBackwardOptions& options) {
   const AttentionProblem problem = problem_of(spec);
-  check_attention_backward(problem.sizes, spec);
   if (problem.sizes.is_limited()) {
+    check_attention(problem.sizes, spec);
     return limited_attention_backward(problem);
   }
+  check_attention_backward(problem.sizes, spec);
   if (options.method.value_or(attention_backward_method(problem.sizes)) == AttentionMethod::kSm90) {
     return make_attention_backward_sm90(spec, context);
   }
