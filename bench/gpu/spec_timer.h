@@ -18,7 +18,8 @@ namespace braid {
 
 /// Device memory of all operands of one launch, filled with what a step could hold: matrices
 /// uniform in [-1, 1); statistics, losses and optimizer state in [0.05, 1), since a second moment
-/// is positive; ids below the vocabulary; rows of experts of equal sizes. Never zeros, on which matrix products run faster.
+/// is positive; ids below the vocabulary; rows of experts of equal sizes. Never zeros, on which
+/// matrix products run faster.
 class RandomOperands {
  public:
   RandomOperands(const OpSpec& spec, int64_t vocabulary, uint32_t seed, cudaStream_t stream);
