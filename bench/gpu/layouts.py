@@ -52,7 +52,7 @@ def context(ranks, method, **more):
 
 
 # Kinds of model: of layouts_test.cpp too.
-FAMILIES = ("llama", "gpt2", "experts", "hybrid", "hybrid_experts", "fp8_block", "fp8_tensor")
+FAMILIES = ("llama", "gpt2", "windows", "experts", "fp8_experts", "hybrid", "hybrid_experts", "fp8_block", "fp8_tensor")
 FP8_LAYOUTS = {"optimizer2": (2, ZERO["optimizer"]), "parameters2": (2, ZERO["parameters"]), "tensor2": (2, {"tensor": 2, **SEQUENCE}),
                "parameters4": (4, ZERO["parameters"]), "tensor4": (4, {"tensor": 4, **SEQUENCE}),
                "tensor2_optimizer2": (4, {"tensor": 2, **SEQUENCE, **ZERO["optimizer"]}),
@@ -67,6 +67,7 @@ LAYOUTS = {
     "gpipe2": (2, pipeline(2, "gpipe")), "1f1b2": (2, pipeline(2, "1f1b")), "interleaved2": (2, pipeline(2, "interleaved", 2)),
     "zbh1_2": (2, pipeline(2, "zb-h1")), "zbv2": (2, pipeline(2, "zb-v", 2)), "dualpipev2": (2, pipeline(2, "dualpipe-v", 2)),
     "ring2": (2, context(2, "ring")), "ring2_gpt2": (2, context(2, "ring", **ZERO["optimizer"]), "gpt2"),
+    "ring2_windows": (2, context(2, "ring"), "windows"), "all_gather2_windows": (2, context(2, "all_gather"), "windows"),
     "all_gather2": (2, context(2, "all_gather")), "a2a2": (2, context(2, "a2a", **ZERO["parameters"])),
     "experts2": (2, *experts(2)), "experts2_optimizer": (2, *experts(2, **ZERO["optimizer"])), "experts2_split": (2, *experts(1, 2)),
     "experts2_tensor2": (2, *experts(2, tensor=2, **SEQUENCE)), "experts2_ring2": (2, *experts(2, **context(2, "ring"))),
@@ -81,6 +82,7 @@ LAYOUTS = {
     "experts2_parameters4": (4, *experts(2, **ZERO["parameters"])), "experts2_split2": (4, *experts(2, 2)),
     "experts4_tensor2": (4, *experts(4, tensor=2, **SEQUENCE)), "experts2_pipeline2": (4, *experts(2, **pipeline(2, "1f1b"))),
     "experts2_dualpipev2": (4, *experts(2, **pipeline(2, "dualpipe-v", 2))),
+    "fp8_experts2": (2, experts(2)[0], "fp8_experts"), "fp8_experts_gradients2": (2, ZERO["gradients"], "fp8_experts"),
     **{f"{family}_{name}": (*layout, family) for family in ("fp8_block", "fp8_tensor") for name, layout in FP8_LAYOUTS.items()},
     "hybrid_parameters2": (2, ZERO["parameters"], "hybrid"), "hybrid_tensor2": (2, {"tensor": 2, **SEQUENCE}, "hybrid"),
     "hybrid_ring2": (2, context(2, "ring"), "hybrid"), "hybrid_a2a2": (2, context(2, "a2a", **ZERO["optimizer"]), "hybrid"),
@@ -123,6 +125,11 @@ def model_of(device, family):
     model = {"family": "llama", "layers": 8, "width": width, "heads": 8, "kv_heads": 4}
     if family == "gpt2":
         return model | {"family": "gpt2", "kv_heads": 8, "max_positions": sequence}, {"sequence": sequence}
+    if family == "windows":
+        return model | {"sliding_window": 20}, {"sequence": sequence}
+    if family == "fp8_experts":  # inputs and features are multiples of 128
+        return (model | {"width": 256, "experts": 8, "experts_per_token": 2, "expert_ffn": 128},
+                {"sequence": sequence, "fp8": "block", "fp8_experts": True})
     if family == "experts":
         return model | {"experts": 8, "experts_per_token": 2, "expert_ffn": width // 2}, {"sequence": sequence}
     if family.startswith("hybrid"):

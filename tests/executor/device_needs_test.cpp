@@ -265,27 +265,32 @@ TEST(DeviceNeeds, ProductsOfFp8CountFactorsThatAreWidened) {
 }
 
 // 3 experts with 256 features of depth 128 each, and 100 rows of all.
+// Hopper multiplies e4m3 factors whose rows are multiples of 4 as they are.
 TEST(DeviceNeeds, ProductsOfFp8ExpertsCountFactorsThatAreWidened) {
-  const DType e4m3 = DType::kF8E4M3;
   const OperandSpec scales = read(DType::kF32, {1});
   const OperandSpec offsets = read(DType::kI32, {4});
   const auto bytes = [&](const char* op, std::vector<Attribute> attributes, const Shape& a,
-                         const Shape& b, const OperandSpec& result) {
-    return max_cuda_scratch_bytes({op,
-                                   std::move(attributes),
-                                   {read(e4m3, a), scales, read(e4m3, b), scales, offsets, result}},
-                                  true);
+                         const OperandSpec& b, const OperandSpec& result) {
+    return max_cuda_scratch_bytes(
+        {op, std::move(attributes), {read(DType::kF8E4M3, a), scales, b, scales, offsets, result}},
+        true);
   };
+  const OperandSpec w = read(DType::kF8E4M3, {768, 128});
+  EXPECT_EQ(bytes("scaled_grouped_linear", {}, {102, 128}, w, write(DType::kBF16, {102, 256})),
+            (102u + 768) * 128 * 2 + kGroupedScratchBytes);
+  EXPECT_EQ(bytes("scaled_grouped_linear", {}, {100, 128}, w, write(DType::kBF16, {100, 256})), 0);
+  const OperandSpec transposed = read(DType::kF8E4M3, {128, 768});
+  EXPECT_EQ(bytes("scaled_grouped_linear_dgrad", {}, {102, 256}, transposed,
+                  write(DType::kBF16, {102, 128})),
+            (102u * 256 + 768 * 128) * 2 + kGroupedScratchBytes);
+  const std::vector<Attribute> wgrad = to_attributes(ScaledGroupedWgradAttributes{.rows = 102});
+  const OperandSpec dw = read_write(DType::kF32, {768, 128});
   EXPECT_EQ(
-      bytes("scaled_grouped_linear", {}, {100, 128}, {768, 128}, write(DType::kBF16, {100, 256})),
-      (100u + 768) * 128 * 2 + kGroupedScratchBytes);
-  EXPECT_EQ(bytes("scaled_grouped_linear_dgrad", {}, {100, 256}, {128, 768},
-                  write(DType::kBF16, {100, 128})),
-            (100u * 256 + 768 * 128) * 2 + kGroupedScratchBytes);
+      bytes("scaled_grouped_linear_wgrad", wgrad, {128, 384}, read(DType::kF8E5M2, {256, 384}), dw),
+      102u * (128 + 256) * 2 + kGroupedScratchBytes);
   EXPECT_EQ(
-      bytes("scaled_grouped_linear_wgrad", to_attributes(ScaledGroupedWgradAttributes{.rows = 100}),
-            {128, 384}, {256, 384}, read_write(DType::kF32, {768, 128})),
-      100u * (128 + 256) * 2 + kGroupedScratchBytes);
+      bytes("scaled_grouped_linear_wgrad", wgrad, {128, 384}, read(DType::kF8E4M3, {256, 384}), dw),
+      0);
 }
 
 TEST(DeviceNeeds, BiasSumsFillTheDeviceAndStayWithinTheirScratch) {

@@ -126,7 +126,8 @@ TEST(SplitTaskOnTheCpu, PiecesGiveTheBitsOfTheWhole) {
   }
 }
 
-/// The three FP8 products, with 384 rows or features that may be cut. Scales are powers of two.
+/// The three FP8 products, with 384 rows or features that may be cut. Scales are small powers of
+/// two: all sums are exact, so the order in which a BLAS library adds up a piece does not matter.
 std::string fp8_program(int64_t block) {
   std::string text = "program step rank=0 ranks=1 events=0\nstream s kind=compute priority=0\n";
   const auto buffer = [&](const char* name, const char* dtype, const std::string& shape) {
@@ -163,7 +164,7 @@ std::vector<float> run_fp8(const Program& program, const std::string& result) {
     std::vector<float> scales(static_cast<size_t>(buffer.num_elems()));
     std::vector<Float8E4M3> values;
     for (float& scale : scales) {
-      scale = std::ldexp(1.0F, static_cast<int>(random() % 8));
+      scale = std::ldexp(1.0F, static_cast<int>(random() % 3));
       values.emplace_back(static_cast<float>(random() % 64) - 32.0F);
     }
     executor.write(buffer.name, 0,

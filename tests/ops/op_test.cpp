@@ -184,6 +184,10 @@ TEST(DeclaredForm, WithoutAnAttributeIsRefusedByName) {
         }
         continue;
       }
+      if (name == "window") {  // without it, a query sees all earlier keys
+        EXPECT_NO_THROW(check_spec(spec));
+        continue;
+      }
       if (name == "documents" && spec.find_attribute("document_length") == nullptr) {
         expect_refused(spec, "operand");  // an op without it has no starts
         continue;
