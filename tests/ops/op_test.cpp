@@ -184,7 +184,8 @@ TEST(DeclaredForm, WithoutAnAttributeIsRefusedByName) {
         }
         continue;
       }
-      if (name == "window") {  // without it, a query sees all earlier keys
+      if (name == "window" && !spec.op.starts_with("attention_step")) {
+        // Without it, a query sees all earlier keys; steps have positions of queries with it.
         EXPECT_NO_THROW(check_spec(spec));
         continue;
       }
