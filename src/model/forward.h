@@ -36,6 +36,9 @@ struct RouterLosses {
 /// The site of the losses inside sequences; the others are at "moe.losses".
 inline constexpr std::string_view kSequenceLossesSite = "moe.sequence_losses";
 
+/// The site where experts with a capacity drop rows (ops/drop_rows.h).
+inline constexpr std::string_view kDropSite = "moe.drop";
+
 /// Inputs of a stage with documents (ops/documents.h): starts i32 [N] of the rows of this rank,
 /// and, if context ranks exchange heads for sequence, those of the rows of all that do.
 inline constexpr std::string_view kDocumentStarts = "document_starts";
