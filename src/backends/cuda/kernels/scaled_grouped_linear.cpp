@@ -28,6 +28,10 @@ struct Factor {
   bool is_transposed = false;  ///< the product reads its columns as rows
 };
 
+int64_t count_experts(const OpSpec& spec) {
+  return spec.operands[kOffsets].shape[0] - 1;
+}
+
 void widen(const OpSpec& spec, const Factor& factor, const CudaKernelArgs& args, void* to) {
   const OperandSpec& operand = spec.operands[factor.at];
   if (!factor.is_transposed) {
@@ -48,7 +52,7 @@ void widen(const OpSpec& spec, const Factor& factor, const CudaKernelArgs& args,
                  .features = operand.shape[0],
                  .columns = operand.shape[1],
                  .offsets = factor.is_weight ? nullptr : args.data<const int32_t>(kOffsets),
-                 .num_experts = static_cast<int>(spec.operands[kOffsets].shape[0] - 1),
+                 .num_experts = static_cast<int>(count_experts(spec)),
                  .to = to},
                 args.stream);
 }
@@ -72,10 +76,6 @@ CudaKernel make_widened(const OpSpec& spec, CudaContext& context,
                                 .stream = args.stream});
               },
           .scratch_bytes = widened.bytes + product.scratch_bytes};
-}
-
-int64_t count_experts(const OpSpec& spec) {
-  return spec.operands[kOffsets].shape[0] - 1;
 }
 
 CudaKernel make_rows_sm90(const OpSpec& spec, CudaContext& context, bool is_dgrad) {

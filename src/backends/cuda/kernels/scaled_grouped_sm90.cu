@@ -8,9 +8,6 @@
 // offsets on the device.
 #include "backends/cuda/kernels/scaled_grouped_sm90.h"
 
-#include <array>
-#include <type_traits>
-
 #include "backends/cuda/cuda_error.h"
 #include "backends/cuda/kernels/launch.h"
 #include "backends/cuda/kernels/ptx_sm90.cuh"
