@@ -127,7 +127,7 @@ TEST(SplitTaskOnTheCpu, PiecesGiveTheBitsOfTheWhole) {
 }
 
 /// The three FP8 products, with 384 rows or features that may be cut. Scales are small powers of
-/// two: all sums are exact, so the order in which a BLAS library adds up a piece does not matter.
+/// two: all sums are exact, so it does not matter in which order a BLAS library adds up a piece.
 std::string fp8_program(int64_t block) {
   std::string text = "program step rank=0 ranks=1 events=0\nstream s kind=compute priority=0\n";
   const auto buffer = [&](const char* name, const char* dtype, const std::string& shape) {
