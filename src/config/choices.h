@@ -56,6 +56,9 @@ enum class WeightBlocks : uint8_t { kRows, kSquares };
 /// train.fp8_sums: how the CPU sums products of FP8 factors.
 enum class Fp8SumsChoice : uint8_t { kIdeal, kHopper };
 
+/// moe.drop.
+enum class DropChoice : uint8_t { kProbability, kPosition };
+
 /// moe.on_overflow.
 enum class OverflowChoice : uint8_t { kRerun, kError, kDrop };
 
@@ -152,6 +155,10 @@ inline constexpr auto kChoices<WeightBlocks> =
 template <>
 inline constexpr auto kChoices<Fp8SumsChoice> = Choices<Fp8SumsChoice, 2>{
     {{"ideal", Fp8SumsChoice::kIdeal}, {"hopper", Fp8SumsChoice::kHopper}}};
+
+template <>
+inline constexpr auto kChoices<DropChoice> = Choices<DropChoice, 2>{
+    {{"probability", DropChoice::kProbability}, {"position", DropChoice::kPosition}}};
 
 template <>
 inline constexpr auto kChoices<OverflowChoice> =

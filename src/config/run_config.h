@@ -155,6 +155,8 @@ struct MoeConfig {
   double balance_loss = 0.01;
   double sequence_balance_loss = 0.0;
   double z_loss = 0.0;
+  double expert_capacity = 0.0;
+  std::string drop = "probability";
   double capacity = 0.0;
   std::string on_overflow = "rerun";
   int64_t watch = 10;

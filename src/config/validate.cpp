@@ -77,6 +77,14 @@ void check_expert_layout(const RunConfig& config) {
       "parallel.expert = {}: must divide the {} ranks of a stage (tensor * context * data) over "
       "parallel.expert_tensor = {}, which are {}; set parallel.expert = {}",
       parallel.expert, stage, parallel.expert_tensor, left, nearest_divisor(left, parallel.expert));
+  require(config.moe.expert_capacity == 0 || config.moe.capacity == 0,
+          "moe.capacity = {}: with moe.expert_capacity = {}, ranks have room for all rows that "
+          "experts take; remove one of the keys",
+          config.moe.capacity, config.moe.expert_capacity);
+  require(config.moe.expert_capacity > 0 || config.moe.drop == MoeConfig().drop,
+          "moe.drop = {}: says which rows are dropped, but moe.expert_capacity is 0, so none are; "
+          "set moe.expert_capacity, or remove the key",
+          quote(config.moe.drop));
   require(parallel.expert * parallel.expert_tensor > 1 || config.moe.capacity == 0,
           "moe.capacity = {}: one rank has room for all rows; set parallel.expert, or remove the "
           "key",

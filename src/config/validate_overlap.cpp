@@ -237,6 +237,12 @@ void check_pairs(const RunConfig& config) {
         quote(pairs), odd,
         odd == 1 ? "2" : fmt::format("{} or train.microbatch = {}", odd - 1, odd + 1));
   }
+  if (pairs == "halves" && config.moe.expert_capacity > 0) {
+    throw_config_error(
+        "overlap.pair_forward_backward = \"halves\": moe.expert_capacity = {} would count half the "
+        "tokens, so other rows would be dropped; set overlap.pair_forward_backward = \"{}\"",
+        config.moe.expert_capacity, parallel.context > 1 ? "none" : "forward_halves");
+  }
   const int64_t half = config.train.microbatch / 2 * config.train.sequence;
   if (pairs == "forward_halves" && parallel.sequence_parallel && half % parallel.tensor != 0) {
     throw_config_error(

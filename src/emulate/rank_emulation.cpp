@@ -177,6 +177,12 @@ std::optional<EmulatedLoad> emulated_load(const RunPlan& plan, int rank) {
   const EmulatedLoad load{
       .mean = std::accumulate(loads.begin(), loads.end(), 0.0) / static_cast<double>(loads.size()),
       .worst = *std::ranges::max_element(loads)};
+  if (plan.run.model.router.expert_capacity > 0) {
+    throw_config_error(
+        "moe.expert_capacity = {}: emulated ranks send all rows of the experts that moe.force_skew "
+        "or moe.replay chooses; set moe.expert_capacity = 0, or remove that key",
+        plan.run.model.router.expert_capacity);
+  }
   const double capacity = plan.run.config.moe.capacity;
   if (capacity > 0 && load.worst > capacity) {
     throw_config_error(

@@ -20,9 +20,21 @@ void require_divisor(std::string_view key, int64_t ranks, std::string_view size_
 
 }  // namespace
 
+int64_t rows_of_expert(const ModelSpec& spec, int64_t tokens) {
+  if (spec.router.expert_capacity == 0) {
+    return tokens;
+  }
+  const double equal =
+      static_cast<double>(tokens * spec.experts_per_token) / static_cast<double>(spec.experts);
+  const double rows = std::ceil(equal * spec.router.expert_capacity);
+  return rows >= static_cast<double>(tokens) ? tokens : std::max<int64_t>(1, std::llround(rows));
+}
+
 int64_t expert_room(const ModelSpec& spec, const ExpertShard& experts, int64_t tokens) {
   const int64_t local = spec.experts / experts.size;
-  const int64_t all = experts.num_ranks() * tokens * std::min(spec.experts_per_token, local);
+  const int64_t all =
+      experts.num_ranks() * std::min(tokens * std::min(spec.experts_per_token, local),
+                                     local * rows_of_expert(spec, tokens));
   if (experts.capacity == 0) {
     return all;
   }

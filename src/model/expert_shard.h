@@ -26,6 +26,11 @@ struct ExpertShard {
 /// The group whose ranks exchange rows of experts.
 inline constexpr std::string_view kExpertExchangeGroup = "expert.exchange";
 
+/// The rows that an expert takes of a rank's tokens in a microbatch: with
+/// RouterSpec::expert_capacity, ceil(tokens * experts_per_token / experts * expert_capacity), but 1
+/// at least; and one of each token at most. As Megatron-LM's get_capacity.
+int64_t rows_of_expert(const ModelSpec& spec, int64_t tokens);
+
 /// Rows for which each rank has room if ranks have `tokens` tokens each.
 int64_t expert_room(const ModelSpec& spec, const ExpertShard& experts, int64_t tokens);
 

@@ -39,6 +39,9 @@ inline constexpr std::string_view kSequenceLossesSite = "moe.sequence_losses";
 /// The ZLoss of the head; that of a depth of multi-token prediction is `mtp_value` of this name.
 inline constexpr std::string_view kZLossValue = "z_loss";
 
+/// The site where experts with a capacity drop rows (ops/drop_rows.h).
+inline constexpr std::string_view kDropSite = "moe.drop";
+
 /// Inputs of a stage with documents (ops/documents.h): starts i32 [N] of the rows of this rank,
 /// and, if context ranks exchange heads for sequence, those of the rows of all that do.
 inline constexpr std::string_view kDocumentStarts = "document_starts";

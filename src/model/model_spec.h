@@ -68,6 +68,10 @@ struct RouterSpec {
   int64_t kept_groups = 1;  ///< topk_group: a token's experts are in so many groups
   bool force_balance =
       false;  ///< experts in turn instead of by score (ForcedChoice of ops/router.h)
+  /// Rows that an expert takes of a rank's tokens in a microbatch, as a multiple of those that it
+  /// has with equal loads; 0: all. Others are dropped (ops/drop_rows.h).
+  double expert_capacity = 0.0;
+  bool drops_by_position = false;  ///< the last rows, instead of those with the least weights
 
   friend bool operator==(const RouterSpec&, const RouterSpec&) = default;
 };

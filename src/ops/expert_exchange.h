@@ -11,6 +11,7 @@ namespace braid {
 
 /// How many rows came to a rank, beside its room: the elements of a tally, i64 [5], to which
 /// dispatch_rows adds. `copies` members get the same rows; the first of them counts for the sums.
+/// Or how many came to experts, beside their capacity (ops/drop_rows.h).
 struct RoomTally {
   static constexpr int64_t kRows = 0;     ///< that came, with or without room; a sum
   static constexpr int64_t kDropped = 1;  ///< of them without room; a sum

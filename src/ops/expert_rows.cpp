@@ -36,37 +36,51 @@ void check_sort_rows(const OpSpec& spec) {
   operands.done();
 }
 
+bool drops_rows(const OpSpec& spec) {
+  return attributes_of<MovedRowsAttributes>(spec).dropped.drops;
+}
+
+/// Where the rows of dropped pairs begin.
+void check_end_of_rows(OperandChecker& operands, const OpSpec& spec) {
+  if (drops_rows(spec)) {
+    const OperandSpec& offsets = next_integers(operands, "offsets", Access::kRead, 1);
+    operands.require(offsets.shape[0] >= 2, "offsets must be [E+1] of at least one expert");
+  }
+}
+
 void check_gather_rows(const OpSpec& spec) {
-  static_cast<void>(attributes_of<NoAttributes>(spec));
   OperandChecker operands(spec);
   const OperandSpec& x = operands.next_floating("x", Access::kRead, 2);
   const OperandSpec& pair_of = next_integers(operands, "pair_of", Access::kRead, 1);
   const OperandSpec& row_of = next_integers(operands, "row_of", Access::kRead, 2);
   operands.require(row_of.shape[0] == x.shape[0] && row_of.shape.num_elems() == pair_of.shape[0],
                    "row_of must be [T,K], and pair_of [T K], of x's T rows");
+  check_end_of_rows(operands, spec);
   operands.expect("y", Access::kWrite, x.dtype, {pair_of.shape[0], x.shape[1]});
   operands.done();
 }
 
 void check_sum_rows(const OpSpec& spec) {
-  static_cast<void>(attributes_of<NoAttributes>(spec));
   OperandChecker operands(spec);
   const OperandSpec& x = operands.next_floating("x", Access::kRead, 2);
   const OperandSpec& row_of = next_integers(operands, "row_of", Access::kRead, 2);
   operands.require(row_of.shape.num_elems() == x.shape[0], "row_of must be [T,K] of x's T K rows");
   operands.expect("pair_of", Access::kRead, DType::kI32, {x.shape[0]});
+  check_end_of_rows(operands, spec);
   operands.expect("y", Access::kWrite, x.dtype, {row_of.shape[0], x.shape[1]});
   operands.done();
 }
 
 void check_permute_elems(const OpSpec& spec) {
-  static_cast<void>(attributes_of<NoAttributes>(spec));
   OperandChecker operands(spec);
   const OperandSpec& x = operands.next_floating("x", Access::kRead, rank_of(spec, 0));
   const OperandSpec& order = next_integers(operands, "order", Access::kRead, rank_of(spec, 1));
   operands.require(order.shape.num_elems() == x.shape.num_elems(),
                    "order must have as many elements as x");
   operands.expect("inverse", Access::kRead, DType::kI32, x.shape);
+  operands.require(!drops_rows(spec) || (x.shape.rank() == 1) != (order.shape.rank() == 1),
+                   "either x or y must be of rows, and the other of pairs");
+  check_end_of_rows(operands, spec);
   operands.expect("y", Access::kWrite, x.dtype, order.shape);
   operands.done();
 }
@@ -131,15 +145,17 @@ OpCost moved_rows_cost(const OpSpec& spec) {
 /// The gradient of x by the op that moves rows back: its maps are those of the node, exchanged.
 void move_back(BackwardBuilder& builder, const Node& node, std::string op) {
   const ValueId x = node.operands[0];
-  const std::optional<ValueId> dy = builder.grad_of(node.operands[3]);
+  const std::optional<ValueId> dy = builder.grad_of(node.operands.back());
   if (!dy || !builder.wants_grad(x)) {
     return;
   }
   const ValueId dx = builder.new_grad(x);
-  builder.add_node(node, std::move(op), {},
-                   std::array{Operand{*dy}, Operand{node.operands[2]}, Operand{node.operands[1]},
-                              Operand{dx, Access::kWrite}},
-                   Phase::kDgrad);
+  std::vector<Operand> operands{{*dy}, {node.operands[2]}, {node.operands[1]}};
+  if (drops_rows(node.spec)) {
+    operands.push_back({node.operands[3]});
+  }
+  operands.push_back({dx, Access::kWrite});
+  builder.add_node(node, std::move(op), node.spec.attributes, operands, Phase::kDgrad);
   builder.add_grad(node, x, dx);
 }
 
@@ -193,8 +209,23 @@ IntegerNeed offset_needs(const OpSpec& spec, size_t /*operand*/) {
   return {.rule = IntegerRule::kOffsets, .limit = spec.operands[0].shape[0]};
 }
 
-IntegerNeed permutation_needs(const OpSpec& /*spec*/, size_t /*operand*/) {
-  return {.rule = IntegerRule::kPermutation};
+/// Of the maps; then of the offsets.
+IntegerNeed map_needs(const OpSpec& spec, size_t operand) {
+  return operand == 3 ? IntegerNeed{.rule = IntegerRule::kOffsets,
+                                    .limit = spec.operands[1].shape.num_elems()}
+                      : IntegerNeed{.rule = IntegerRule::kPermutation};
+}
+
+/// Adds an op that moves rows. values: x, its two maps, y.
+void add_move(GraphBuilder& builder, std::string op, const std::array<ValueId, 4>& values,
+              const ExpertRows& rows, std::string_view site) {
+  std::vector<Operand> operands{{values[0]}, {values[1]}, {values[2]}};
+  if (rows.drops) {
+    operands.push_back({rows.offsets});
+  }
+  operands.push_back({values[3], Access::kWrite});
+  builder.add_node(std::move(op), to_attributes(MovedRowsAttributes{.dropped = {rows.drops}}),
+                   operands, site);
 }
 
 }  // namespace
@@ -224,7 +255,7 @@ const OpDefinition kGatherRowsOp{
     .recompute = Recompute::kNorms,
     .split = kNeverSplit,
     .dual = "sum_rows",
-    .integers = permutation_needs,
+    .integers = map_needs,
 };
 
 const OpDefinition kSumRowsOp{
@@ -237,7 +268,7 @@ const OpDefinition kSumRowsOp{
     .backward = sum_rows_backward,
     .split = kNeverSplit,
     .dual = "gather_rows",
-    .integers = permutation_needs,
+    .integers = map_needs,
 };
 
 const OpDefinition kPermuteElemsOp{
@@ -252,7 +283,7 @@ const OpDefinition kPermuteElemsOp{
     .recompute = Recompute::kNone,
     .split = kNeverSplit,
     .dual = "permute_elems",
-    .integers = permutation_needs,
+    .integers = map_needs,
 };
 
 const OpDefinition kRoutedSwigluOp{
@@ -331,10 +362,7 @@ ValueId gather_rows(GraphBuilder& builder, ValueId x, const ExpertRows& rows,
   const Value input = builder.value(x);
   const int64_t num_rows = builder.value(rows.pair_of).shape[0];
   const ValueId y = builder.add_activation(site, input.dtype, {num_rows, input.shape[1]});
-  builder.add_node("gather_rows", {},
-                   std::array{Operand{x}, Operand{rows.pair_of}, Operand{rows.row_of},
-                              Operand{y, Access::kWrite}},
-                   site);
+  add_move(builder, "gather_rows", {x, rows.pair_of, rows.row_of, y}, rows, site);
   return y;
 }
 
@@ -342,10 +370,7 @@ ValueId sum_rows(GraphBuilder& builder, ValueId x, const ExpertRows& rows, std::
   const Value input = builder.value(x);
   const int64_t num_tokens = builder.value(rows.row_of).shape[0];
   const ValueId y = builder.add_activation(site, input.dtype, {num_tokens, input.shape[1]});
-  builder.add_node("sum_rows", {},
-                   std::array{Operand{x}, Operand{rows.row_of}, Operand{rows.pair_of},
-                              Operand{y, Access::kWrite}},
-                   site);
+  add_move(builder, "sum_rows", {x, rows.row_of, rows.pair_of, y}, rows, site);
   return y;
 }
 
@@ -353,10 +378,7 @@ ValueId sort_weights(GraphBuilder& builder, ValueId weights, const ExpertRows& r
                      std::string_view site) {
   const ValueId y =
       builder.add_activation(site, builder.value(weights).dtype, builder.value(rows.pair_of).shape);
-  builder.add_node("permute_elems", {},
-                   std::array{Operand{weights}, Operand{rows.pair_of}, Operand{rows.row_of},
-                              Operand{y, Access::kWrite}},
-                   site);
+  add_move(builder, "permute_elems", {weights, rows.pair_of, rows.row_of, y}, rows, site);
   return y;
 }
 

@@ -26,13 +26,28 @@ struct SortRowsAttributes {
 /// gather_rows: x [T,C], pair_of i32 [R], row_of i32 [T,K] -> y [R,C]; y[r] = x[pair_of[r] / K].
 /// sum_rows: x [R,C], row_of i32 [T,K], pair_of i32 [R] -> y [T,C]; y[t] = sum over j of
 /// x[row_of[t,j]], in ascending j, summed in f32 and rounded once. Each is the other's backward; an
-/// op reads only the first of its two maps, and hands both to its backward. No attributes.
+/// op reads only the first of its two maps, and hands both to its backward.
 ///
 /// permute_elems: x, order i32, inverse i32, all of N elements -> y of the shape of `order`; y[i] =
 /// x[order[i]]. The weights [T,K] of pairs in the order of rows, and back: order and inverse are
 /// pair_of and row_of, or the other way round. Its backward is itself with the maps exchanged; it
-/// reads `order` only. No attributes.
+/// reads `order` only.
 ///
+/// With `drops`, these three have another operand behind the maps, offsets i32 [E+1]: the rows from
+/// offsets[E] on are of pairs that nobody computes (drop_rows.h). gather_rows does not write them,
+/// sum_rows does not read them and adds 0, and permute_elems, where either x or y is of rows, of
+/// rank 1, gives 0 for their elements. So gradients of dropped pairs are 0. Attributes:
+struct DroppedRows {
+  bool drops = false;
+  void fields(auto&& visit) { visit("drops", drops); }
+  friend bool operator==(const DroppedRows&, const DroppedRows&) = default;
+};
+
+struct MovedRowsAttributes {
+  DroppedRows dropped = {};
+  void fields(auto&& visit) { visit.optional(dropped); }
+};
+
 /// routed_swiglu: gate_up [R,2F], weights f32 [R], offsets i32 [E+1] -> y [R,F]; y[r] = weights[r]
 /// * silu(gate) * up, rounded once; gate and up alternate as in swiglu (activation.h).
 /// routed_swiglu_backward: gate_up, weights, dy [R,F], offsets -> d_gate_up [R,2F], d_weights f32
@@ -59,6 +74,8 @@ struct ExpertRows {
   ValueId pair_of;  ///< i32 [R]
   ValueId offsets;  ///< i32 [E+1]
   ValueId counts;   ///< f32 [E]
+  /// Rows from the last offset on are of dropped pairs; `counts` has them, too.
+  bool drops = false;
 };
 
 /// `tally`: i64 [num_experts], a value of kind kTally; nothing: rows are not counted.

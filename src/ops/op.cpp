@@ -18,6 +18,7 @@
 #include "ops/context_attention.h"
 #include "ops/context_layout.h"
 #include "ops/cross_entropy.h"
+#include "ops/drop_rows.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
 #include "ops/expert_exchange.h"
@@ -100,6 +101,7 @@ constexpr std::array kOps = {
     &kSwigluOp,
     &kSwigluBackwardOp,
     &kSortRowsOp,
+    &kDropRowsOp,
     &kGatherRowsOp,
     &kPermuteElemsOp,
     &kSumRowsOp,

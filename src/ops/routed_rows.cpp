@@ -29,7 +29,8 @@ ExchangedRows exchanged_rows(const OpSpec& spec) {
   return {.owned = dispatches ? x : y, .room = dispatches ? y : x, .copies = attributes.copies};
 }
 
-/// The operand that says how many of the first operands' rows there are, if one does; 0: none.
+/// The operand that says how many of the first operands' rows there are, if one does; 0: none. Maps
+/// between pairs and rows are of the rank's own rows, which do not come to a room.
 int64_t limit_of_offsets(const OpSpec& spec) {
   for (size_t i = 0; i < spec.operands.size(); ++i) {
     const OperandSpec& operand = spec.operands[i];
@@ -37,6 +38,9 @@ int64_t limit_of_offsets(const OpSpec& spec) {
       const IntegerNeed need = integer_need(spec, i);
       if (need.rule == IntegerRule::kOffsets) {
         return need.limit;
+      }
+      if (need.rule == IntegerRule::kPermutation) {
+        return 0;
       }
     }
   }

@@ -36,11 +36,20 @@ std::string describe_shards(const ParallelOptions& options, const Mesh& mesh) {
   return fmt::format("shards    {} over {} ranks{}\n", what, domain.num_shards, copies);
 }
 
+/// Ranks among which the tokens of a microbatch are divided.
+int64_t ranks_of_tokens(const RunSpec& run) {
+  const MeshSizes& sizes = run.mesh.sizes();
+  return int64_t{sizes.context} * (run.parallel.sequence_parallel ? sizes.tensor : 1);
+}
+
+/// Tokens that a rank has of a microbatch.
+int64_t tokens_of_rank(const RunSpec& run) {
+  return run.microbatch_sequences * run.config.train.sequence / ranks_of_tokens(run);
+}
+
 std::string describe_experts(const RunSpec& run) {
   const ExpertShard experts = expert_shard(run.mesh, 0, run.parallel);
-  const int64_t tokens =
-      run.microbatch_sequences * run.config.train.sequence /
-      (run.mesh.sizes().context * (run.parallel.sequence_parallel ? run.mesh.sizes().tensor : 1));
+  const int64_t tokens = tokens_of_rank(run);
   return fmt::format(
       "experts   {} on each of {} ranks{}; room for {} rows of {} with equal loads{}\n",
       run.model.experts / experts.size, experts.size,
@@ -48,6 +57,18 @@ std::string describe_experts(const RunSpec& run) {
       expert_room(run.model, experts, tokens),
       tokens * run.model.experts_per_token * experts.tensor,
       experts.drops ? ", more are dropped" : "");
+}
+
+std::string describe_capacity(const RunSpec& run) {
+  const int64_t tokens = tokens_of_rank(run);
+  return fmt::format(
+      "capacity  each expert takes up to {} rows of the {} tokens that a rank has of a microbatch, "
+      "{}{}\n",
+      rows_of_expert(run.model, tokens), tokens,
+      run.model.router.drops_by_position ? "the first ones" : "those with the largest weights",
+      ranks_of_tokens(run) > 1
+          ? fmt::format("; {} ranks that share a microbatch drop apart", ranks_of_tokens(run))
+          : "");
 }
 
 std::string describe_documents(const AttentionDocuments& documents) {
@@ -127,6 +148,9 @@ std::string describe_layout(const RunSpec& run) {
   }
   if (sizes.expert * sizes.expert_tensor > 1) {
     text += describe_experts(run);
+  }
+  if (run.model.router.expert_capacity > 0) {
+    text += describe_capacity(run);
   }
   if (options.shard != ShardKind::kNone) {
     text += describe_shards(options, mesh);

@@ -38,24 +38,29 @@ double percent_more(double more, double than) {
 
 /// "Dirichlet(0.5): the busiest of 8 ranks has 1.62 times the mean, ...".
 std::string loads_text(const RunSpec& run, const RoutingLoads& loads) {
+  const double capacity = run.model.router.expert_capacity;
   return fmt::format(
       "routing by {}: the busiest of {} ranks has {:.3g} times the rows of equal "
-      "loads, {:.3g} in the worst layer, which needs moe.capacity = {:.3g}",
+      "loads, {:.3g} in the worst layer, {}",
       loads.source, run.mesh.sizes().expert, loads.busiest, loads.worst,
-      std::ceil(loads.worst * 1e3) / 1e3);
+      capacity > 0
+          ? fmt::format("with moe.expert_capacity = {:.3g}", capacity)
+          : fmt::format("which needs moe.capacity = {:.3g}", std::ceil(loads.worst * 1e3) / 1e3));
 }
 
 }  // namespace
 
-double busiest_rank(const std::vector<double>& rows_of_experts, int64_t ranks) {
+double busiest_rank(const std::vector<double>& rows_of_experts, int64_t ranks, double capacity) {
   const auto local = std::ssize(rows_of_experts) / ranks;
+  const double all = std::accumulate(rows_of_experts.begin(), rows_of_experts.end(), 0.0);
+  const double taken =
+      capacity == 0 ? all : capacity * all / static_cast<double>(std::ssize(rows_of_experts));
   double most = 0;
-  double all = 0;
   for (int64_t rank = 0; rank < ranks; ++rank) {
     const auto begin = rows_of_experts.begin() + rank * local;
-    const double rows = std::accumulate(begin, begin + local, 0.0);
-    most = std::max(most, rows);
-    all += rows;
+    most = std::max(most, std::accumulate(begin, begin + local, 0.0, [&](double sum, double rows) {
+                      return sum + std::min(rows, taken);
+                    }));
   }
   return all > 0 ? most * static_cast<double>(ranks) / all : 1;
 }
@@ -69,7 +74,8 @@ RoutingLoads drawn_loads(const RunSpec& run, double concentration) {
   DirichletDraws draws(run.model.experts, concentration);
   std::vector<double> busiest;
   for (int64_t i = 0; i < layers_with_experts(run) * kDrawsPerLayer; ++i) {
-    busiest.push_back(busiest_rank(draws.next(), run.mesh.sizes().expert));
+    busiest.push_back(
+        busiest_rank(draws.next(), run.mesh.sizes().expert, run.model.router.expert_capacity));
   }
   return loads_from(fmt::format("Dirichlet({})", concentration), busiest);
 }
@@ -101,8 +107,8 @@ RoutingLoads recorded_loads(const RunSpec& run, const std::vector<ExpertRecord>&
       throw_config_error("--routing-loads {}: has the rows of {} experts, and model.experts = {}",
                          quote(source), record.counts.size(), run.model.experts);
     }
-    busiest.push_back(
-        busiest_rank({record.counts.begin(), record.counts.end()}, run.mesh.sizes().expert));
+    busiest.push_back(busiest_rank({record.counts.begin(), record.counts.end()},
+                                   run.mesh.sizes().expert, run.model.router.expert_capacity));
   }
   if (busiest.empty()) {
     throw_config_error(

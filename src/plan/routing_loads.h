@@ -32,8 +32,9 @@ RoutingLoads recorded_loads(const RunSpec& run, const std::vector<ExpertRecord>&
                             const std::string& source);
 
 /// Rows of the busiest of `ranks` ranks, each of which has an equal run of the experts, beside the
-/// mean. 1 if there are no rows.
-double busiest_rank(const std::vector<double>& rows_of_experts, int64_t ranks);
+/// mean. An expert takes at most `capacity` times the mean of the experts (moe.expert_capacity; 0:
+/// all). 1 if there are no rows.
+double busiest_rank(const std::vector<double>& rows_of_experts, int64_t ranks, double capacity = 0);
 
 /// "skewed    1.01 s per step instead of 812 ms (+24.4%), 80.9K tokens/s; routing by ...".
 std::string describe_skewed_step(const RunSpec& run, const RoutingLoads& loads, int64_t balanced_ns,

@@ -166,14 +166,15 @@ RouterLosses router_losses(const RunConfig& config, const ModelSpec& model) {
   if (config.moe != MoeConfig()) {
     throw_config_error(
         "moe.balance_loss = {}, moe.sequence_balance_loss = {}, moe.z_loss = {}, "
-        "moe.bias_update_rate = {}, moe.capacity = {}, "
+        "moe.bias_update_rate = {}, moe.expert_capacity = {}, moe.drop = {}, moe.capacity = {}, "
         "moe.on_overflow = {}, moe.watch = {}, moe.watch_counts = {}, moe.force_balance = {}, "
         "moe.force_skew = {}, moe.replay = {}, moe.record = {}, moe.record_steps = {}: the model "
         "has no experts; remove these keys, or set model.experts",
         config.moe.balance_loss, config.moe.sequence_balance_loss, config.moe.z_loss, rate,
-        config.moe.capacity, quote(config.moe.on_overflow), config.moe.watch,
-        config.moe.watch_counts, config.moe.force_balance, config.moe.force_skew,
-        quote(config.moe.replay), quote(config.moe.record), config.moe.record_steps);
+        config.moe.expert_capacity, quote(config.moe.drop), config.moe.capacity,
+        quote(config.moe.on_overflow), config.moe.watch, config.moe.watch_counts,
+        config.moe.force_balance, config.moe.force_skew, quote(config.moe.replay),
+        quote(config.moe.record), config.moe.record_steps);
   }
   return {};
 }
@@ -221,6 +222,8 @@ RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
   run.model = with_adapters(
       resolve_model(config.model, config.train.sequence, tokenizer_vocabulary), config.lora);
   run.model.router.force_balance = config.moe.force_balance;
+  run.model.router.expert_capacity = config.moe.expert_capacity;
+  run.model.router.drops_by_position = choice<DropChoice>(config.moe.drop) == DropChoice::kPosition;
   check_model_size(run.model);
   check_batch_size(config.train, run.model);
   run.mesh = Mesh(mesh_sizes(config, run.model));
@@ -231,7 +234,9 @@ RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
   run.documents = documents_of(config, run.model);
   run.watch_experts = run.model.layers.has(kMoeBlock) && config.moe.watch > 0;
   const auto on_overflow = choice<OverflowChoice>(config.moe.on_overflow);
-  const bool exchanges = config.parallel.expert * config.parallel.expert_tensor > 1;
+  // With a capacity of experts, ranks have room for all rows, and its tallies count.
+  const bool exchanges =
+      config.parallel.expert * config.parallel.expert_tensor > 1 && config.moe.expert_capacity == 0;
   run.routing = routing_use(config.moe);
   run.reruns_overflow = on_overflow == OverflowChoice::kRerun;
   run.watch_room = exchanges && (run.watch_experts ||

@@ -225,8 +225,9 @@ std::string room_note(const std::vector<ExpertRecord>& records,
     return "";
   }
   std::string note = fmt::format(
-      "moe.capacity = {:.4g} has room for all rows of the recorded steps "
+      "{} = {:.4g} has room for all rows of the recorded steps "
       "({} at step {} needs it).",
+      most->room->of_experts ? "moe.expert_capacity" : "moe.capacity",
       std::ceil(most->room->sufficient_capacity * 1e3) / 1e3, most->layer, most->step);
   if (dropped > 0) {
     note += fmt::format(" {} rows were dropped.", dropped);

@@ -25,9 +25,11 @@ ExpertRecord load_record(const std::vector<int64_t>& rows);
 ///   balance, in sequences, z   1.05, 1.21, 21.3   losses without their coefficients
 ///   dropped, of run    0.1%, 0.1%     share of rows without room, in this step and in all
 ///   recorded;
-///                                     these columns are there if ranks have different experts
-///   room used          93%            of the rank to which most rows came
-///   capacity, of run   1.4, 1.6       the least moe.capacity with room for all rows
+///                                     these columns are there if ranks have different experts, or
+///                                     experts take a limited number of rows
+///   room used          93%            of the rank, or expert, to which most rows came
+///   capacity, of run   1.4, 1.6       the least moe.capacity, or moe.expert_capacity, with room
+///                                     for all rows
 ReportTable expert_table(const std::vector<ExpertRecord>& records, size_t max_layers = 8);
 
 /// What the report shows of experts; null if there are no records.
@@ -42,9 +44,9 @@ ReportTable expert_table(const std::vector<ExpertRecord>& records, size_t max_la
 nlohmann::ordered_json expert_json(const std::vector<ExpertRecord>& records,
                                    const std::vector<StepRecord>& steps = {});
 
-/// A sentence or two about room for rows: which moe.capacity would have sufficed in the recorded
-/// steps, how many rows were dropped, and which steps ran again. Empty if no layer has a record of
-/// its room.
+/// A sentence or two about room for rows: which moe.capacity, or moe.expert_capacity, would have
+/// sufficed in the recorded steps, how many rows were dropped, and which steps ran again. Empty if
+/// no layer has a record of its room.
 std::string room_note(const std::vector<ExpertRecord>& records,
                       const std::vector<StepRecord>& steps);
 

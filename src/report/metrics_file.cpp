@@ -85,13 +85,16 @@ void visit_experts(Record& record, Visit&& visit) {
   visit(kZLoss, record.z_loss);
 }
 
+/// The capacity that would have sufficed, if the room is that of experts.
+constexpr const char* kExpertCapacity = "sufficient_expert_capacity";
+
 /// The numbers of room for rows.
 template <class Room, class Visit>
 void visit_room(Room& room, Visit&& visit) {
   visit("dropped_rows", room.dropped_rows);
   visit("dropped_share", room.dropped_share);
   visit("room_used", room.room_used);
-  visit("sufficient_capacity", room.sufficient_capacity);
+  visit(room.of_experts ? kExpertCapacity : "sufficient_capacity", room.sufficient_capacity);
 }
 
 void read_counts(const Json& json, std::vector<int64_t>& counts) {
@@ -137,7 +140,8 @@ Record parse_record(std::string_view line, std::string_view where) {
     });
     read_counts(json, record.counts);
     if (json.contains("room_used")) {
-      visit_room(record.room.emplace(), read);
+      record.room = {.of_experts = json.contains(kExpertCapacity)};
+      visit_room(*record.room, read);
     }
     return record;
   }

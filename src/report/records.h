@@ -48,12 +48,15 @@ struct Fp8Record {
   double saturated = 0;  ///< share of finite elements beyond the largest FP8 number x scale, 0 to 1
 };
 
-/// The rows that came to ranks with different experts, beside their room, in a layer.
+/// The rows that came to ranks with different experts, beside their room, in a layer; or to
+/// experts, beside the rows that each takes.
 struct RoomRecord {
-  int64_t dropped_rows = 0;        ///< without room, over all microbatches and ranks
-  double dropped_share = 0;        ///< of all rows
-  double room_used = 0;            ///< most rows that came to a rank at once / its room
-  double sufficient_capacity = 0;  ///< the least moe.capacity with room for all rows of the step
+  int64_t dropped_rows = 0;  ///< without room, over all microbatches and ranks
+  double dropped_share = 0;  ///< of all rows
+  double room_used = 0;      ///< most rows that came to a rank or expert at once / its room
+  /// The least moe.capacity, or moe.expert_capacity, with room for all rows of the step.
+  double sufficient_capacity = 0;
+  bool of_experts = false;  ///< with moe.expert_capacity
 };
 
 /// How a step's rows were divided among the experts of a layer, over all microbatches and ranks. A
@@ -71,7 +74,7 @@ struct ExpertRecord {
   double sequence_balance_loss = 0;     ///< the same inside each sequence
   double z_loss = 0;                    ///< the same: mean squared log-sum-exp of the logits
   std::vector<int64_t> counts = {};     ///< rows by expert; empty: not recorded
-  std::optional<RoomRecord> room = {};  ///< none: every rank has all experts
+  std::optional<RoomRecord> room = {};  ///< none: nothing bounds the rows
 };
 
 }  // namespace braid

@@ -15,8 +15,8 @@ namespace {
 
 /// The sums of one layer.
 struct LayerSums {
-  std::vector<int64_t> rows;  ///< by expert
-  int64_t rows_of_ranks = 0;  ///< that came to them
+  std::vector<int64_t> rows;   ///< by expert
+  int64_t rows_with_room = 0;  ///< that came to ranks, or experts, whose room is counted
   std::optional<RoomRecord> room;
   double balance = 0;
   double sequence_balance = 0;
@@ -45,9 +45,10 @@ void add_room(const Tally& tally, LayerSums& sums) {
   }
   const auto value = [&](int64_t index) { return tally.values[static_cast<size_t>(index)]; };
   RoomRecord& room = sums.room ? *sums.room : sums.room.emplace();
-  sums.rows_of_ranks += value(RoomTally::kRows);
+  room.of_experts = split_site(tally.place.site).place == kDropSite;
+  sums.rows_with_room += value(RoomTally::kRows);
   room.dropped_rows += value(RoomTally::kDropped);
-  room.dropped_share = ratio(room.dropped_rows, sums.rows_of_ranks);
+  room.dropped_share = ratio(room.dropped_rows, sums.rows_with_room);
   room.room_used =
       std::max(room.room_used, ratio(value(RoomTally::kMost), value(RoomTally::kRoom)));
   room.sufficient_capacity =

@@ -21,7 +21,8 @@ struct ExpertRecordOptions {
 std::vector<ExpertRecord> expert_records(const StepTallies& tallies,
                                          const ExpertRecordOptions& options);
 
-/// The largest use of room and the share of dropped rows over all layers of a step.
+/// The largest use of room, of ranks or experts, and the share of dropped rows over all layers of a
+/// step.
 struct WorstRoom {
   double used = 0;           ///< RoomRecord::room_used
   double dropped_share = 0;  ///< of the layer that dropped most

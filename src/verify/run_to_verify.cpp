@@ -23,10 +23,25 @@ void check_ranks(const RunConfig& config) {
   }
 }
 
+/// Experts with a capacity drop rows of the tokens of a rank, which must be those of one rank.
+void check_capacity(const RunConfig& config) {
+  const ParallelConfig& parallel = config.parallel;
+  const int64_t tensor = parallel.sequence_parallel ? parallel.tensor : 1;
+  if (config.moe.expert_capacity > 0 && parallel.context * tensor > 1) {
+    throw_config_error(
+        "moe.expert_capacity = {}: {} ranks that share the tokens of a microbatch "
+        "(parallel.context "
+        "= {}, parallel.tensor = {}) drop apart, and one rank drops other rows; set "
+        "moe.expert_capacity = 0 to verify this layout",
+        config.moe.expert_capacity, parallel.context * tensor, parallel.context, parallel.tensor);
+  }
+}
+
 }  // namespace
 
 RunSpec run_to_verify(const RunConfig& config, int64_t tokenizer_vocabulary) {
   check_ranks(config);
+  check_capacity(config);
   resolve_run(config, tokenizer_vocabulary);  // throws for reasons of its own model only
   return resolve_run(shrunken(config), 0);
 }

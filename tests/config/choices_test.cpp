@@ -43,6 +43,7 @@ TEST(Choices, HaveTheNamesOfTheRunFile) {
   EXPECT_EQ(names_of<Fp8SumsChoice>(), allowed_names("train", "fp8_sums"));
   EXPECT_EQ(names_of<RopeType>(), allowed_names("model", "rope_type"));
   EXPECT_EQ(names_of<RouterScores>(), allowed_names("model", "router_scores"));
+  EXPECT_EQ(names_of<DropChoice>(), allowed_names("moe", "drop"));
   EXPECT_EQ(names_of<OverflowChoice>(), allowed_names("moe", "on_overflow"));
   EXPECT_EQ(names_of<RateSchedule>(), allowed_names("optimizer", "schedule"));
   EXPECT_EQ(names_of<OptimizerKind>(), allowed_names("optimizer", "name"));
@@ -74,7 +75,7 @@ TEST(Choices, CoverEveryKeyOfNames) {
   for (const Field& field : config_fields()) {
     keys += field.limits.allowed.empty() ? 0 : 1;
   }
-  EXPECT_EQ(keys, 30u) << "name the new key above";
+  EXPECT_EQ(keys, 31u) << "name the new key above";
 }
 
 TEST(Choices, RefuseOtherNames) {

@@ -247,6 +247,13 @@ TEST(ValidateOverlap, HalvesAreOfEvenMicrobatchesWithoutAPipeline) {
             "parallel.pipeline = 2; set overlap.pair_forward_backward = \"forward_halves\"");
   config.parallel.pipeline = 1;
   EXPECT_NO_THROW(validate_overlap(config));
+  config.moe.expert_capacity = 1.5;
+  EXPECT_EQ(
+      refusal(config),
+      "overlap.pair_forward_backward = \"halves\": moe.expert_capacity = 1.5 would count half "
+      "the tokens, so other rows would be dropped; set overlap.pair_forward_backward = "
+      "\"forward_halves\"");
+  config.moe.expert_capacity = 0;
   config.train.microbatch = 3;
   EXPECT_EQ(refusal(config),
             "overlap.pair_forward_backward = \"halves\": cuts a microbatch in two, but "

@@ -153,7 +153,13 @@ INSTANTIATE_TEST_SUITE_P(
                       Broken{"parallel.ranks=4\nparallel.expert_tensor=8\ntrain.global_batch=16",
                              "parallel.expert_tensor = 8: must divide the 4 ranks of a stage"},
                       Broken{"moe.capacity=1.5",
-                             "moe.capacity = 1.5: one rank has room for all rows"}));
+                             "moe.capacity = 1.5: one rank has room for all rows"},
+                      Broken{"moe.capacity=1.5\nmoe.expert_capacity=1.25",
+                             "moe.capacity = 1.5: with moe.expert_capacity = 1.25, ranks have room "
+                             "for all rows that experts take; remove one of the keys"},
+                      Broken{"moe.drop=position",
+                             "moe.drop = \"position\": says which rows are dropped, but "
+                             "moe.expert_capacity is 0, so none are"}));
 
 INSTANTIATE_TEST_SUITE_P(
     ParallelKeys, Refuses,

@@ -55,6 +55,25 @@ TEST_F(ExpertRowsCudaTest, GatherAndSumEqualTheCpu) {
   }
 }
 
+// Rows that a gather leaves alone stay NaN on both sides.
+TEST_F(ExpertRowsCudaTest, MovesWithDroppedRowsEqualTheCpu) {
+  for (const DType dtype : kCudaDtypes) {
+    for (const RowSizes& s : all_sizes()) {
+      for (const int64_t end : ends_of_rows(s)) {
+        const std::string name = fmt::format("{} end={}", name_of(dtype, s), end);
+        const auto expect_same = [&](KernelCase (*whole)(DType, const RowSizes&)) {
+          expect_same_as_cpu([&] { return with_dropped_rows(whole(dtype, s), end); }, context(),
+                             name);
+        };
+        expect_same(gather_rows_case);
+        expect_same(sum_rows_case);
+        expect_same(permute_elems_case);
+        expect_same(permute_back_case);
+      }
+    }
+  }
+}
+
 TEST_F(ExpertRowsCudaTest, RoutedActivationsEqualTheCpu) {
   for (const RoutedActivation& activation : kRoutedActivations) {
     for (const DType dtype : kCudaDtypes) {

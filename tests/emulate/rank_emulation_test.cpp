@@ -158,5 +158,16 @@ TEST(SkewedEmulation, RowsWithoutRoomAreRefusedWithTheRoomThatTheyNeed) {
                                        "loads come to rank 0; set moe.capacity = "));
 }
 
+TEST(SkewedEmulation, ExpertsWithACapacityAreRefused) {
+  const std::unique_ptr<CostModel> model = make_analytic_model(parse_cluster("h200x4"));
+  RunConfig config = emulated_layout(small_planned_run(), "experts", 4);
+  config.moe.force_skew = 0.5;
+  config.moe.expert_capacity = 1.5;
+  const SimulatedRun run(resolve_run(config, 0), *model, {.starts_on_arrival = true},
+                         PlannedRanks::kEveryPlaceInFull);
+  EXPECT_THAT(message_of<ConfigError>([&] { emulated_load(run.plan(), 0); }),
+              ::testing::HasSubstr("moe.expert_capacity = 1.5: emulated ranks send all rows"));
+}
+
 }  // namespace
 }  // namespace braid

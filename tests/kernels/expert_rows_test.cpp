@@ -243,6 +243,70 @@ TEST(RoutedActivation, LeavesRowsFromTheLastOffsetOnAlone) {
   }
 }
 
+/// The values, with those of rows from `end` on replaced.
+std::vector<double> with_rows_from(std::vector<double> values, int64_t end, int64_t width,
+                                   double value) {
+  std::fill(values.begin() + end * width, values.end(), value);
+  return values;
+}
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+TEST(DroppedRows, AreNotGathered) {
+  for (const DType dtype : kFloatDtypes) {
+    for (const RowSizes& s : kAwkwardRows) {
+      KernelCase whole = gather_rows_case(dtype, s);
+      whole.run();
+      for (const int64_t end : ends_of_rows(s)) {
+        KernelCase kernel = with_dropped_rows(whole, end);
+        kernel.run(2);
+        expect_unwritten_from(kernel.values(4), end * s.width);
+        const auto written = kernel.values(4);
+        const auto expected = whole.values(3);
+        EXPECT_TRUE(std::equal(written.begin(), written.begin() + end * s.width, expected.begin()));
+      }
+    }
+  }
+}
+
+TEST(DroppedRows, AddNothingWhateverTheyHold) {
+  for (const DType dtype : kFloatDtypes) {
+    for (const RowSizes& s : kAwkwardRows) {
+      const KernelCase whole = sum_rows_case(dtype, s);
+      for (const int64_t end : ends_of_rows(s)) {
+        KernelCase zeros = sum_rows_case(dtype, s);
+        zeros.set(0, with_rows_from(whole.values(0), end, s.width, 0));
+        zeros.run();
+        KernelCase kernel = with_dropped_rows(whole, end);
+        kernel.set(0, with_rows_from(whole.values(0), end, s.width, kNan));
+        kernel.run(2);
+        EXPECT_EQ(kernel.values(4), zeros.values(3));
+      }
+    }
+  }
+}
+
+TEST(DroppedRows, HaveWeightsAndGradientsOfZero) {
+  for (const DType dtype : kFloatDtypes) {
+    for (const RowSizes& s : kAwkwardRows) {
+      KernelCase to_rows = permute_elems_case(dtype, s);
+      to_rows.run();
+      for (const int64_t end : ends_of_rows(s)) {
+        KernelCase limited = with_dropped_rows(to_rows, end);
+        limited.run(2);
+        EXPECT_EQ(limited.values(4), with_rows_from(to_rows.values(3), end, 1, 0));
+        KernelCase zeros = permute_back_case(dtype, s);
+        KernelCase back = with_dropped_rows(zeros, end);
+        back.set(0, with_rows_from(zeros.values(0), end, 1, kNan));
+        zeros.set(0, with_rows_from(zeros.values(0), end, 1, 0));
+        zeros.run();
+        back.run(2);
+        EXPECT_EQ(back.values(4), zeros.values(3));
+      }
+    }
+  }
+}
+
 // The gradients of a gather are a sum, and those of a sum a gather: <G x, z> = <x, S z>.
 TEST(ExpertRows, GatherAndSumAreAdjoint) {
   for (const RowSizes& s : kAwkwardRows) {

@@ -1,5 +1,6 @@
 #include "model/expert_shard.h"
 
+#include "base/errors.h"
 #include "base/expect_error.h"
 #include "model/layer_pattern.h"
 
@@ -27,6 +28,33 @@ TEST(ExpertRoom, IsAMultipleOfEqualLoads) {
   EXPECT_EQ(expert_room(spec, {.size = 4, .capacity = 1.26}, 10), 51);
   EXPECT_EQ(expert_room(spec, {.size = 4, .tensor = 2, .capacity = 1.0}, 10), 80);
   EXPECT_EQ(expert_room(spec, {.size = 4, .capacity = 100}, 10), 120) << "no more can come";
+}
+
+// 10 tokens with 4 of 12 experts are 3.33 rows of each expert with equal loads.
+TEST(RowsOfExpert, AreThoseOfEqualLoadsTimesTheCapacityRoundedUp) {
+  ModelSpec spec = with_experts();
+  const auto rows = [&](double capacity) {
+    spec.router.expert_capacity = capacity;
+    return rows_of_expert(spec, 10);
+  };
+  EXPECT_EQ(rows(0), 10) << "no limit: every token";
+  EXPECT_EQ(rows(1), 4);
+  EXPECT_EQ(rows(1.25), 5);
+  EXPECT_EQ(rows(0.9), 3);
+  EXPECT_EQ(rows(0.001), 1);
+  EXPECT_EQ(rows(2.9), 10);
+  EXPECT_EQ(rows(1e4), 10);
+}
+
+TEST(ExpertRoom, IsForAllRowsThatExpertsTake) {
+  ModelSpec spec = with_experts();
+  spec.router.expert_capacity = 1.25;  // 5 rows of the 10 tokens of each rank
+  EXPECT_EQ(expert_room(spec, {.size = 2}, 10), 2 * 6 * 5);
+  EXPECT_EQ(expert_room(spec, {.size = 4}, 10), 4 * 3 * 5);
+  EXPECT_EQ(expert_room(spec, {.size = 12}, 10), 12 * 5);
+  EXPECT_EQ(expert_room(spec, {.size = 6, .tensor = 2}, 10), 12 * 2 * 5);
+  spec.router.expert_capacity = 0.3;  // one row
+  EXPECT_EQ(expert_room(spec, {.size = 2}, 10), 2 * 6);
 }
 
 TEST(ExpertParallel, NamesTheNearestThatFits) {

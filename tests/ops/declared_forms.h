@@ -16,6 +16,7 @@
 #include "ops/context_attention.h"
 #include "ops/context_layout.h"
 #include "ops/cross_entropy.h"
+#include "ops/drop_rows.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
 #include "ops/expert_exchange.h"
@@ -996,10 +997,37 @@ class DeclaredForms {
            write(DType::kI32, {kExperts + 1}), write(DType::kF32, {kExperts}),
            tally_spec(kExperts)}},
          {"experts", "row_of", "pair_of", "offsets", "counts", "tally"}});
+    const OperandSpec to_maps[] = {write(DType::kI32, {8, 3}), write(DType::kI32, {kRows}),
+                                   write(DType::kI32, {kExperts + 1})};
+    for (const bool watch : {false, true}) {
+      add({{"drop_rows",
+            to_attributes(DropRowsAttributes{.capacity = 3, .watch = {watch}}),
+            {read(wide_, {8, 3}), maps[0], maps[1], offsets, to_maps[0], to_maps[1], to_maps[2]}},
+           {"weights", "row_of", "pair_of", "offsets", "kept_row_of", "kept_pair_of",
+            "kept_offsets"}});
+      if (watch) {
+        list_.back().spec.operands.push_back(tally_spec(RoomTally::kSize));
+        list_.back().names.emplace_back("tally");
+      }
+    }
     add({{"gather_rows",
           {},
           {read(data_, {8, kWidth}), maps[1], maps[0], write(data_, {kRows, kWidth})}},
          {"x", "pair_of", "row_of", "y"}});
+    const auto drops = to_attributes(MovedRowsAttributes{.dropped = {true}});
+    add({{"gather_rows",
+          drops,
+          {read(data_, {8, kWidth}), maps[1], maps[0], offsets, write(data_, {kRows, kWidth})}},
+         {"x", "pair_of", "row_of", "offsets", "y"},
+         {{3, 0}}});
+    add({{"sum_rows", drops, {x, maps[0], maps[1], offsets, write(data_, {8, kWidth})}},
+         {"x", "row_of", "pair_of", "offsets", "y"},
+         {{3, 0}}});
+    add({{"permute_elems",
+          drops,
+          {read(data_, {8, 3}), maps[1], maps[0], offsets, write(data_, {kRows})}},
+         {"x", "order", "inverse", "offsets", "y"},
+         {{3, 0}}});
     add({{"sum_rows", {}, {x, maps[0], maps[1], write(data_, {8, kWidth})}},
          {"x", "row_of", "pair_of", "y"}});
     add({{"permute_elems", {}, {read(data_, {8, 3}), maps[1], maps[0], write(data_, {kRows})}},

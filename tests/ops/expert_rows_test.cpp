@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "ops/drop_rows.h"
 #include "ops/forward_graph.h"
 #include "ops/specs.h"
 
@@ -53,6 +54,11 @@ TEST(ExpertRowsCheck, RefusesSizesThatContradictEachOther) {
   expect_refused(with_operand(gather_spec(), 2, read(kI32, {2, 4})), "row_of must be [T,K]");
   expect_refused(with_operand(gather_spec(), 1, read(kI32, {9})), "row_of must be [T,K]");
   expect_refused(with_operand(sum_spec(), 1, read(kI32, {3, 2})), "row_of must be [T,K]");
+  OpSpec pairs{"permute_elems",
+               to_attributes(MovedRowsAttributes{.dropped = {true}}),
+               {read(kF32, {4, 2}), read(kI32, {4, 2}), read(kI32, {4, 2}), read(kI32, {4}),
+                write(kF32, {4, 2})}};
+  expect_refused(pairs, "either x or y must be of rows");
   expect_refused(with_operand(swiglu_spec(), 1, read(kBF16, {8})), "weights");
   expect_refused(with_operand(swiglu_spec(), 2, read(kI32, {1})), "of at least one expert");
   expect_refused(with_operand(swiglu_spec(), 0, read(kBF16, {8, 7})), "pairs of gate and up");
@@ -94,6 +100,29 @@ TEST(ExpertRowsBackward, MovesRowsBackAndGivesTheWeightsTheirGradient) {
           "sorted.grad)",
           "permute_elems(sorted.grad, rows.row_of, rows.pair_of -> weights.grad)",
           "sum_rows(gathered.grad, rows.row_of, rows.pair_of -> x.grad)"));
+}
+
+// Gradients of dropped pairs are 0, whatever nobody wrote to their rows.
+TEST(ExpertRowsBackward, LeavesDroppedRowsOut) {
+  Forward forward(kF32);
+  GraphBuilder& b = forward.builder();
+  const ValueId experts = b.named_value(
+      {.name = "experts", .dtype = kI32, .shape = {kRows, 2}, .kind = ValueKind::kInput});
+  const ValueId weights = forward.activation("weights", {kRows, 2});
+  const ExpertRows rows = drop_rows(b, weights, sort_rows(b, experts, 3, std::nullopt, "rows"),
+                                    {.capacity = 2}, "kept");
+  ValueId y = gather_rows(b, forward.activation("x", {kRows, 4}), rows, "gathered");
+  y = routed_swiglu(b, y, sort_weights(b, weights, rows, "sorted"), rows.offsets, "act");
+  forward.loss_of(sum_rows(b, y, rows, "summed"));
+  const std::vector<std::string> backward = backward_of(forward.differentiated());
+  EXPECT_THAT(
+      std::vector<std::string>(backward.end() - 4, backward.end()),
+      testing::ElementsAre(
+          "gather_rows(summed.grad, kept.pair_of, kept.row_of, kept.offsets -> act.grad)",
+          "routed_swiglu_backward(gathered, sorted, act.grad, kept.offsets -> gathered.grad, "
+          "sorted.grad)",
+          "permute_elems(sorted.grad, kept.row_of, kept.pair_of, kept.offsets -> weights.grad)",
+          "sum_rows(gathered.grad, kept.row_of, kept.pair_of, kept.offsets -> x.grad)"));
 }
 
 TEST(ExpertRowsBackward, OfRelu2HasTheShapesOfItsInputs) {

@@ -142,6 +142,13 @@ const std::vector<Layout> kExpertLayouts = {
      "memory.offload_min_bytes=1"},
     {kExpertsModel, "ranks=2 expert=2 moe.capacity=2"},
     {kSharedExpertModel, "ranks=4 expert=2 expert_tensor=2 moe.capacity=2.5"},
+    {kExpertsModel, "ranks=2 moe.expert_capacity=0.8"},
+    {kExpertsModel, "ranks=2 expert=2 moe.expert_capacity=0.8"},
+    {kSharedExpertModel, "ranks=8 expert=4 expert_tensor=2 moe.expert_capacity=1"},
+    {kSharedExpertModel, "ranks=8 pipeline=2 expert=2 shard=parameters moe.expert_capacity=0.5"},
+    {kExpertsModel,
+     "ranks=4 pipeline=2 expert=2 schedule=zb-h1 moe.expert_capacity=1.1 moe.drop=position"},
+    {kExpertsModel, "ranks=4 expert=2 moe.expert_capacity=0.6 memory.recompute=full"},
 };
 
 std::vector<Layout> layouts() {

@@ -247,7 +247,11 @@ std::vector<Layout> expert_layouts() {
         "ranks=4 expert=2 memory.recompute=norms",
         "ranks=4 expert=4 memory.recompute=full",
         "ranks=4 expert=4 moe.capacity=2 moe.on_overflow=drop",
-        "ranks=4 expert=4 model.shared_ffn=12 train.dtype=bfloat16"}) {
+        "ranks=4 expert=4 model.shared_ffn=12 train.dtype=bfloat16",
+        "ranks=4 expert=4 train.microbatch=2 moe.expert_capacity=0.8",
+        "ranks=4 tensor=2 train.microbatch=2 sequence_parallel=true expert=4 "
+        "moe.expert_capacity=0.8",
+        "ranks=4 pipeline=2 expert=2 moe.expert_capacity=1 moe.drop=position"}) {
     list.push_back(
         {std::string("model.experts=4 model.experts_per_token=2 model.expert_ffn=8 ") + layout});
   }

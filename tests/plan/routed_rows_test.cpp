@@ -89,6 +89,18 @@ TEST(RoutedRows, AreThoseOfFp8CopiesToo) {
   }
 }
 
+// An expert takes 8 * 1.25 rows of each rank. The room for 80 rows is that of the rank's own pairs
+// with another capacity, which move as they are.
+TEST(RoutedRows, AreAtMostThoseThatExpertsTake) {
+  const Program program = program_of({"moe.expert_capacity=1.25"});
+  EXPECT_EQ(rows_of(program, 1, "grouped_linear"), (Rows{64, 128, 5, 64}));
+  EXPECT_EQ(rows_of(program, 3, "grouped_linear"), (Rows{80, 128, 5, 80}));
+  const Program same = program_of({"moe.expert_capacity=1"});
+  EXPECT_EQ(rows_of(same, 0.5, "grouped_linear"), (Rows{32, 128, 5, 32}));
+  EXPECT_EQ(rows_of(same, 0.5, "gather_rows"), (Rows{32, 64, 32, 9, 64}));
+  EXPECT_EQ(rows_of(same, 0.5, "sum_rows"), (Rows{64, 32, 64, 9, 32}));
+}
+
 TEST(RoutedRows, OfRanksWithAllExpertsAreAllRows) {
   const Program program = program_of({"parallel.expert=1"});
   const RoutedRows rows(program, 2);

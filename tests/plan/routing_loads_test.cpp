@@ -40,6 +40,14 @@ TEST(BusiestRank, IsComparedWithTheMean) {
   EXPECT_EQ(busiest_rank({0, 0}, 2), 1);
 }
 
+// 8 rows, of which an expert takes 2, 3 or 1.
+TEST(BusiestRank, HasTheRowsThatItsExpertsTake) {
+  EXPECT_EQ(busiest_rank({1, 2, 4, 1}, 2, 1), 0.75);
+  EXPECT_EQ(busiest_rank({1, 2, 4, 1}, 2, 1.5), 1);
+  EXPECT_EQ(busiest_rank({1, 2, 4, 1}, 2, 0.5), 0.5);
+  EXPECT_EQ(busiest_rank({1, 2, 4, 1}, 2, 2), 1.25);
+}
+
 TEST(DrawnLoads, AreMoreUnequalWithALowerConcentration) {
   const RunSpec run = run_with(8);
   const RoutingLoads almost_equal = drawn_loads(run, 1e6);

@@ -57,6 +57,28 @@ TEST(RunPlan, LayoutSaysWhoHasWhichExperts) {
               HasSubstr("room for 20 rows of 16 with equal loads, more are dropped\n"));
 }
 
+TEST(RunPlan, LayoutSaysOfWhichTokensExpertsTakeHowManyRows) {
+  RunConfig config = pipeline_config();
+  config.parallel.sequence_parallel = true;
+  config.model.experts = 4;
+  config.model.experts_per_token = 2;
+  config.model.expert_ffn = 8;
+  EXPECT_THAT(describe_layout(resolve_run(config, 0)), Not(HasSubstr("capacity ")));
+  config.moe.expert_capacity = 1.25;
+  EXPECT_THAT(
+      describe_layout(resolve_run(config, 0)),
+      HasSubstr("\ncapacity  each expert takes up to 3 rows of the 4 tokens that a rank has "
+                "of a microbatch, those with the largest weights; 2 ranks that share a "
+                "microbatch drop apart\n"));
+  config.parallel.tensor = 1;
+  config.parallel.data = 4;
+  config.parallel.sequence_parallel = false;
+  config.moe.drop = "position";
+  EXPECT_THAT(describe_layout(resolve_run(config, 0)),
+              HasSubstr("up to 5 rows of the 8 tokens that a rank has of a microbatch, the first "
+                        "ones\n"));
+}
+
 TEST(RunPlan, RefusesRatesOfBiasesThatAreNotThere) {
   RunConfig config = pipeline_config();
   config.parallel.sequence_parallel = true;
@@ -64,7 +86,7 @@ TEST(RunPlan, RefusesRatesOfBiasesThatAreNotThere) {
   EXPECT_EQ(
       message_of<ConfigError>([&] { resolve_run(config, 0); }),
       "moe.balance_loss = 0.01, moe.sequence_balance_loss = 0, moe.z_loss = 0, "
-      "moe.bias_update_rate = 0.01, "
+      "moe.bias_update_rate = 0.01, moe.expert_capacity = 0, moe.drop = \"probability\", "
       "moe.capacity = 0, moe.on_overflow = \"rerun\", moe.watch = 10, moe.watch_counts = 500, "
       "moe.force_balance = false, moe.force_skew = 0, moe.replay = \"\", moe.record = \"\", "
       "moe.record_steps = 1: the model has no experts; remove these keys, or set model.experts");

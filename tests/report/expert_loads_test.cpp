@@ -120,6 +120,9 @@ TEST(RoomNote, SaysWhichCapacitySufficesAndWhichStepsRanAgain) {
             "moe.capacity = 1.501 has room for all rows of the recorded steps (layers.1 at step 1 "
             "needs it). 7 rows were dropped.");
   std::vector<ExpertRecord> records = with_room();
+  records[1].room->of_experts = true;
+  EXPECT_THAT(room_note(records, {}), testing::StartsWith("moe.expert_capacity = 1.501 has room"));
+  records = with_room();
   records[1].room->dropped_rows = 0;
   EXPECT_THAT(room_note(records, {{.step = 3, .reruns = 2}}),
               testing::EndsWith("needs it). Step 3 ran again for more room."));

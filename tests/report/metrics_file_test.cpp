@@ -138,6 +138,23 @@ TEST(MetricsFile, RoomForRowsAndRerunsComeBack) {
   EXPECT_EQ(metrics.experts[0].room->sufficient_capacity, 2.25);
 }
 
+TEST(MetricsFile, CapacityOfExpertsComesBack) {
+  const TempFolder folder;
+  ExpertRecord record{.step = 3, .layer = "layers.1"};
+  record.room = {.dropped_rows = 5,
+                 .dropped_share = 0.25,
+                 .room_used = 1.5,
+                 .sufficient_capacity = 2.25,
+                 .of_experts = true};
+  EXPECT_THAT(metrics_line(record),
+              HasSubstr(",\"room_used\":1.5,\"sufficient_expert_capacity\":2.25}"));
+  write_test_file(folder / "metrics.jsonl", metrics_line(record));
+  const Metrics metrics = read_metrics(folder / "metrics.jsonl");
+  ASSERT_TRUE(metrics.experts.at(0).room.has_value());
+  EXPECT_TRUE(metrics.experts[0].room->of_experts);
+  EXPECT_EQ(metrics.experts[0].room->sufficient_capacity, 2.25);
+}
+
 TEST(MetricsFile, WhatFp8LostComesBack) {
   const TempFolder folder;
   const Fp8Record record{.step = 3,

@@ -90,6 +90,36 @@ inline KernelCase permute_elems_case(DType dtype, const RowSizes& s) {
   return kernel;
 }
 
+/// The same op where rows from `end` on are of dropped pairs.
+inline KernelCase with_dropped_rows(const KernelCase& whole, int64_t end) {
+  OpSpec spec = whole.spec();
+  spec.attributes = to_attributes(MovedRowsAttributes{.dropped = {true}});
+  spec.operands.insert(spec.operands.begin() + 3, read(DType::kI32, {3}));
+  KernelCase kernel(spec);
+  for (const size_t operand : {0, 1, 2}) {
+    kernel.set(operand, whole.values(operand));
+  }
+  kernel.set(3, {0, static_cast<double>(end / 3), static_cast<double>(end)});
+  return kernel;
+}
+
+/// The weights of rows in the order of pairs, as a backward has them.
+inline KernelCase permute_back_case(DType dtype, const RowSizes& s) {
+  KernelCase kernel({"permute_elems",
+                     {},
+                     {read(dtype, {s.rows()}), read(DType::kI32, {s.tokens, s.per_token}),
+                      read(DType::kI32, {s.rows()}), write(dtype, {s.tokens, s.per_token})}});
+  const RowMaps maps(s);
+  kernel.set(1, maps.row_of);
+  kernel.set(2, maps.pair_of);
+  return kernel;
+}
+
+/// Ends of the rows that are computed: none, some, all.
+inline std::vector<int64_t> ends_of_rows(const RowSizes& s) {
+  return {0, s.rows() / 2, s.rows() - 1, s.rows()};
+}
+
 /// Offsets of two experts that have `used` of the rows.
 inline std::vector<double> offsets_to(int64_t used) {
   return {0, static_cast<double>(used / 3), static_cast<double>(used)};

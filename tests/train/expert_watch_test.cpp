@@ -86,6 +86,27 @@ TEST(ExpertRecords, HaveTheRoomOfTheRankToWhichMostRowsCame) {
             "a rank counted 2 numbers of its room at layers.1.moe.dispatch, not 5");
 }
 
+Tally capacity(const std::string& layer, std::vector<int64_t> values) {
+  return {.place = {.kind = TallyKind::kRowRoom, .site = layer + ".moe.drop"},
+          .values = std::move(values)};
+}
+
+TEST(ExpertRecords, HaveTheCapacityOfExperts) {
+  const auto records = expert_records(
+      {.tallies = {rows("layers.1", {40, 24}), capacity("layers.1", {48, 8, 18, 10, 12}),
+                   capacity("layers.1", {16, 0, 9, 10, 12})}},
+      {.step = 7});
+  ASSERT_EQ(records.size(), 1u);
+  const RoomRecord& found = records[0].room.value();
+  EXPECT_TRUE(found.of_experts);
+  EXPECT_EQ(found.dropped_rows, 8);
+  EXPECT_EQ(found.dropped_share, 8.0 / 64);
+  EXPECT_EQ(found.room_used, 1.8);
+  EXPECT_EQ(found.sufficient_capacity, 1.5);
+  EXPECT_FALSE(
+      expert_records({.tallies = {room("layers.1", {1, 0, 1, 1, 1})}}, {})[0].room->of_experts);
+}
+
 class ExpertWatchRun : public WholeRuns {
  protected:
   RunConfig experts_config(const std::string& run) const {
@@ -132,6 +153,29 @@ TEST_F(ExpertWatchRun, RecordsTheLoadsOfAllLayersAndChangesNoBit) {
   EXPECT_THAT(with_counts, ElementsAre(1, 4, 5));
   EXPECT_THAT(read("watched/report.html"), HasSubstr("experts\":{\"steps\":[1,2,4,5]"));
   EXPECT_THAT(read("plain/report.html"), Not(HasSubstr("experts\":{\"steps")));
+}
+
+TEST_F(ExpertWatchRun, RecordsWhatExpertsDrop) {
+  RunConfig config = experts_config("dropping");
+  config.moe.expert_capacity = 0.5;
+  train_in(config);
+  config = experts_config("unwatched");
+  config.moe.expert_capacity = 0.5;
+  config.moe.watch = 0;
+  train_in(config);
+  EXPECT_EQ(records_of(metrics("dropping")), records_of(metrics("unwatched")));
+  train_in(experts_config("plain"));
+  EXPECT_NE(records_of(metrics("dropping")), records_of(metrics("plain")));
+  EXPECT_FALSE(metrics("dropping").experts.empty());
+  for (const ExpertRecord& record : metrics("dropping").experts) {
+    ASSERT_TRUE(record.room.has_value());
+    EXPECT_TRUE(record.room->of_experts);
+    EXPECT_GE(record.room->dropped_share, 0.5);
+    EXPECT_LT(record.room->dropped_share, 1);
+    EXPECT_GE(record.room->sufficient_capacity, 1);
+  }
+  EXPECT_THAT(read("dropping/report.html"), HasSubstr("moe.expert_capacity = "));
+  EXPECT_FALSE(metrics("plain").experts.back().room.has_value());
 }
 
 }  // namespace

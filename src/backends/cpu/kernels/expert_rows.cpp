@@ -3,6 +3,7 @@
 #include "backends/cpu/kernels/factories.h"
 #include "backends/cpu/kernels/support.h"
 #include "backends/cpu/kernels/vector_math.h"
+#include "ops/attributes.h"
 
 namespace braid {
 namespace {
@@ -24,13 +25,45 @@ void add_to_tally(const int32_t* offsets, int64_t num_experts, int64_t* tally) {
 
 constexpr int64_t kSumColumns = 256;  ///< sums of a row that are kept at a time
 
-/// y = sum over j of the rows x[row_of[j]], over `width` columns, at most kSumColumns.
+/// Where the rows that nobody computes begin: the last offset of an op that moves rows, if it has
+/// offsets, behind its maps.
+class EndOfRows {
+ public:
+  explicit EndOfRows(const OpSpec& spec)
+      : num_rows_(spec.operands[1].shape.num_elems()),
+        num_experts_(drops(spec) ? spec.operands[3].shape[0] - 1 : 0) {}
+
+  int64_t of(const KernelArgs& args) const {
+    return num_experts_ == 0 ? num_rows_ : args.data<const int32_t>(3)[num_experts_];
+  }
+  /// The operand y.
+  size_t result() const { return num_experts_ == 0 ? 3 : 4; }
+
+ private:
+  static bool drops(const OpSpec& spec) {
+    return attributes_of<MovedRowsAttributes>(spec).dropped.drops;
+  }
+
+  int64_t num_rows_;
+  int64_t num_experts_;
+};
+
+/// The rows of a token: of each of its pairs, or none from `end` on.
+struct TokenRows {
+  const int32_t* row_of = nullptr;
+  int64_t per_token = 1;
+  int64_t end = 0;
+};
+
+/// y = sum of the rows of x, over `width` columns, at most kSumColumns.
 template <class T>
-void sum_columns(const T* x, int64_t stride, const int32_t* row_of, int64_t per_token,
-                 int64_t width, T* y) {
+void sum_columns(const T* x, int64_t stride, const TokenRows& rows, int64_t width, T* y) {
   Wide<T> sums[kSumColumns] = {};
-  for (int64_t j = 0; j < per_token; ++j) {
-    const T* const row = x + row_of[j] * stride;
+  for (int64_t j = 0; j < rows.per_token; ++j) {
+    if (rows.row_of[j] >= rows.end) {
+      continue;
+    }
+    const T* const row = x + rows.row_of[j] * stride;
 #pragma omp simd
     for (int64_t c = 0; c < width; ++c) {
       sums[c] += static_cast<Wide<T>>(row[c]);
@@ -186,18 +219,18 @@ CpuKernel make_sort_rows(const OpSpec& spec, int /*num_workers*/) {
 
 CpuKernel make_gather_rows(const OpSpec& spec, int /*num_workers*/) {
   const int64_t width = spec.operands[0].shape[1];
-  const int64_t num_rows = spec.operands[1].shape[0];
   const int64_t per_token = spec.operands[2].shape[1];
-  return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
+  return dispatch_dtype(spec, 0, [&, ends = EndOfRows(spec)]<class T>() -> CpuKernel {
     return {.run = [=](const KernelArgs& args) {
       const T* const x = args.data<const T>(0);
       const auto* const pair_of = args.data<const int32_t>(1);
-      T* const y = args.data<T>(3);
-      run_pieces(args.workers, num_rows, row_grain(width), [&](int, int64_t begin, int64_t end) {
-        for (int64_t r = begin; r < end; ++r) {
-          std::copy_n(x + pair_of[r] / per_token * width, width, y + r * width);
-        }
-      });
+      T* const y = args.data<T>(ends.result());
+      run_pieces(args.workers, ends.of(args), row_grain(width),
+                 [&](int, int64_t begin, int64_t end) {
+                   for (int64_t r = begin; r < end; ++r) {
+                     std::copy_n(x + pair_of[r] / per_token * width, width, y + r * width);
+                   }
+                 });
     }};
   });
 }
@@ -206,17 +239,19 @@ CpuKernel make_sum_rows(const OpSpec& spec, int /*num_workers*/) {
   const int64_t width = spec.operands[0].shape[1];
   const int64_t num_tokens = spec.operands[1].shape[0];
   const int64_t per_token = spec.operands[1].shape[1];
-  return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
+  return dispatch_dtype(spec, 0, [&, ends = EndOfRows(spec)]<class T>() -> CpuKernel {
     return {.run = [=](const KernelArgs& args) {
       const T* const x = args.data<const T>(0);
       const auto* const row_of = args.data<const int32_t>(1);
-      T* const y = args.data<T>(3);
+      T* const y = args.data<T>(ends.result());
+      const int64_t end_of_rows = ends.of(args);
       const int64_t grain = row_grain(width * per_token);
       run_pieces(args.workers, num_tokens, grain, [&](int, int64_t begin, int64_t end) {
         for (int64_t t = begin; t < end; ++t) {
+          const TokenRows rows{
+              .row_of = row_of + t * per_token, .per_token = per_token, .end = end_of_rows};
           for (int64_t c = 0; c < width; c += kSumColumns) {
-            sum_columns(x + c, width, row_of + t * per_token, per_token,
-                        std::min(kSumColumns, width - c), y + t * width + c);
+            sum_columns(x + c, width, rows, std::min(kSumColumns, width - c), y + t * width + c);
           }
         }
       });
@@ -226,14 +261,17 @@ CpuKernel make_sum_rows(const OpSpec& spec, int /*num_workers*/) {
 
 CpuKernel make_permute_elems(const OpSpec& spec, int /*num_workers*/) {
   const int64_t num_elems = spec.operands[1].shape.num_elems();
-  return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
+  const bool x_is_of_rows = spec.operands[0].shape.rank() == 1;
+  return dispatch_dtype(spec, 0, [&, ends = EndOfRows(spec)]<class T>() -> CpuKernel {
     return {.run = [=](const KernelArgs& args) {
       const T* const x = args.data<const T>(0);
       const auto* const order = args.data<const int32_t>(1);
-      T* const y = args.data<T>(3);
+      T* const y = args.data<T>(ends.result());
+      const int64_t end_of_rows = ends.of(args);
       run_pieces(args.workers, num_elems, row_grain(1), [&](int, int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
-          y[i] = x[order[i]];
+          const int64_t row = x_is_of_rows ? order[i] : i;
+          y[i] = row < end_of_rows ? x[order[i]] : T{};
         }
       });
     }};

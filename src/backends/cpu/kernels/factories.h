@@ -53,6 +53,7 @@ CpuKernel make_linear_dgrad(const OpSpec& spec, int num_workers);
 CpuKernel make_linear_wgrad(const OpSpec& spec, int num_workers);
 
 CpuKernel make_sort_rows(const OpSpec& spec, int num_workers);
+CpuKernel make_drop_rows(const OpSpec& spec, int num_workers);
 CpuKernel make_gather_rows(const OpSpec& spec, int num_workers);
 CpuKernel make_sum_rows(const OpSpec& spec, int num_workers);
 CpuKernel make_permute_elems(const OpSpec& spec, int num_workers);

@@ -55,6 +55,7 @@ constexpr std::array kKernels = {
     KernelEntry{"linear_dgrad", make_linear_dgrad},
     KernelEntry{"linear_wgrad", make_linear_wgrad},
     KernelEntry{"sort_rows", make_sort_rows},
+    KernelEntry{"drop_rows", make_drop_rows},
     KernelEntry{"gather_rows", make_gather_rows},
     KernelEntry{"permute_elems", make_permute_elems},
     KernelEntry{"sum_rows", make_sum_rows},

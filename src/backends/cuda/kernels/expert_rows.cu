@@ -16,6 +16,7 @@
 #include "backends/cuda/kernels/launch.h"
 #include "backends/cuda/kernels/scratch_sizes.h"
 #include "backends/cuda/kernels/vector_rows.cuh"
+#include "ops/attributes.h"
 
 namespace braid {
 namespace {
@@ -178,9 +179,10 @@ void launch_sort(const SortArgs& args, cudaStream_t stream) {
 
 template <class T>
 struct GatherArgs {
-  const T* x = nullptr;              // [T, C]
-  const int32_t* pair_of = nullptr;  // [R]
-  T* y = nullptr;                    // [R, C]
+  const T* x = nullptr;                  // [T, C]
+  const int32_t* pair_of = nullptr;      // [R]
+  const int32_t* end_of_rows = nullptr;  // rows from there on are nobody's; null: there are none
+  T* y = nullptr;                        // [R, C]
   int64_t width = 0;
   int per_token = 1;
   unsigned chunks = 1;  // blocks of a row
@@ -190,6 +192,9 @@ template <bool kAligned, class T>
 __global__ void __launch_bounds__(kRowThreads) gather_kernel(GatherArgs<T> args) {
   constexpr int V = kVectorElems<T>;
   const int64_t row = blockIdx.x / args.chunks;
+  if (args.end_of_rows != nullptr && row >= *args.end_of_rows) {
+    return;
+  }
   const int64_t first =
       (int64_t{blockIdx.x % args.chunks} * kUnroll * blockDim.x + threadIdx.x) * V;
   const T* const from = args.x + int64_t{args.pair_of[row] / args.per_token} * args.width;
@@ -212,9 +217,10 @@ __global__ void __launch_bounds__(kRowThreads) gather_kernel(GatherArgs<T> args)
 
 template <class T>
 struct SumArgs {
-  const T* x = nullptr;             // [R, C]
-  const int32_t* row_of = nullptr;  // [T, K]
-  T* y = nullptr;                   // [T, C]
+  const T* x = nullptr;                  // [R, C]
+  const int32_t* row_of = nullptr;       // [T, K]
+  const int32_t* end_of_rows = nullptr;  // rows from there on are 0; null: there are none
+  T* y = nullptr;                        // [T, C]
   int64_t width = 0;
   int per_token = 1;
   unsigned chunks = 1;  // blocks of a row
@@ -224,17 +230,20 @@ struct SumArgs {
 template <bool kAligned, int V, class T>
 __device__ void add_rows(const SumArgs<T>& args, const int32_t* row_of, int j, int64_t c,
                          DeviceVector<float, V>& sums) {
+  const int32_t end = args.end_of_rows == nullptr ? INT32_MAX : *args.end_of_rows;
   DeviceVector<T, V> rows[kRowsInFlight];
+  bool is_read[kRowsInFlight];
 #pragma unroll
   for (int u = 0; u < kRowsInFlight; ++u) {
-    if (j + u < args.per_token) {
+    is_read[u] = j + u < args.per_token && row_of[j + u] < end;
+    if (is_read[u]) {
       rows[u] = load_vector<V, kAligned>(args.x + int64_t{row_of[j + u]} * args.width + c,
                                          args.width - c);
     }
   }
 #pragma unroll
   for (int u = 0; u < kRowsInFlight; ++u) {
-    if (j + u < args.per_token) {
+    if (is_read[u]) {
 #pragma unroll
       for (int i = 0; i < V; ++i) {
         sums.elems[i] += widen(rows[u].elems[i]);
@@ -267,12 +276,26 @@ __global__ void __launch_bounds__(kRowThreads) sum_kernel(SumArgs<T> args) {
 constexpr int kPermuteThreads = 256;
 
 template <class T>
-__global__ void __launch_bounds__(kPermuteThreads)
-    permute_kernel(const T* x, const int32_t* order, T* y, int64_t num_elems) {
+struct PermuteArgs {
+  const T* x = nullptr;
+  const int32_t* order = nullptr;
+  const int32_t* end_of_rows =
+      nullptr;  // elements of rows from there on are 0; null: there are none
+  T* y = nullptr;
+  int64_t num_elems = 0;
+  bool x_is_of_rows = false;
+};
+
+template <class T>
+__global__ void __launch_bounds__(kPermuteThreads) permute_kernel(PermuteArgs<T> args) {
   const int64_t i = int64_t{blockIdx.x} * kPermuteThreads + threadIdx.x;
-  if (i < num_elems) {
-    y[i] = x[order[i]];
+  if (i >= args.num_elems) {
+    return;
   }
+  const int32_t from = args.order[i];
+  const bool is_computed =
+      args.end_of_rows == nullptr || (args.x_is_of_rows ? from : i) < *args.end_of_rows;
+  args.y[i] = is_computed ? args.x[from] : narrow<T>(0.0f);
 }
 
 /// The activations of experts' rows, and what they read for each element of y.
@@ -420,6 +443,25 @@ CudaKernel make_routed_backward(const OpSpec& spec) {
   });
 }
 
+/// Where the rows that nobody computes begin: the last offset of an op that moves rows, if it has
+/// offsets, behind its maps.
+class EndOfRows {
+ public:
+  explicit EndOfRows(const OpSpec& spec)
+      : num_experts_(attributes_of<MovedRowsAttributes>(spec).dropped.drops
+                         ? spec.operands[3].shape[0] - 1
+                         : 0) {}
+
+  const int32_t* of(const CudaKernelArgs& args) const {
+    return num_experts_ == 0 ? nullptr : args.data<const int32_t>(3) + num_experts_;
+  }
+  /// The operand y.
+  size_t result() const { return num_experts_ == 0 ? 3 : 4; }
+
+ private:
+  int64_t num_experts_;
+};
+
 }  // namespace
 
 CudaKernel make_cuda_sort_rows(const OpSpec& spec, CudaContext& /*context*/) {
@@ -449,13 +491,14 @@ CudaKernel make_cuda_gather_rows(const OpSpec& spec, CudaContext& /*context*/) {
   const int64_t width = spec.operands[0].shape[1];
   const int64_t rows = spec.operands[1].shape[0];
   const auto per_token = static_cast<int>(spec.operands[2].shape[1]);
-  return dispatch_cuda_dtype(spec, 0, [=]<class T>() -> CudaKernel {
+  return dispatch_cuda_dtype(spec, 0, [=, end = EndOfRows(spec)]<class T>() -> CudaKernel {
     const RowChunks chunks(ceil_div(width, kVectorElems<T>), kUnroll, kRowThreads);
     const unsigned grid = grid_of(rows * chunks.chunks);
     return {.launch = [=](const CudaKernelArgs& args) {
       const GatherArgs<T> o{.x = args.data<const T>(0),
                             .pair_of = args.data<const int32_t>(1),
-                            .y = args.data<T>(3),
+                            .end_of_rows = end.of(args),
+                            .y = args.data<T>(end.result()),
                             .width = width,
                             .per_token = per_token,
                             .chunks = chunks.chunks};
@@ -473,13 +516,14 @@ CudaKernel make_cuda_sum_rows(const OpSpec& spec, CudaContext& /*context*/) {
   const int64_t width = spec.operands[0].shape[1];
   const int64_t tokens = spec.operands[1].shape[0];
   const auto per_token = static_cast<int>(spec.operands[1].shape[1]);
-  return dispatch_cuda_dtype(spec, 0, [=]<class T>() -> CudaKernel {
+  return dispatch_cuda_dtype(spec, 0, [=, end = EndOfRows(spec)]<class T>() -> CudaKernel {
     const RowChunks chunks(ceil_div(width, kVectorElems<T>), 1, kRowThreads);
     const unsigned grid = grid_of(tokens * chunks.chunks);
     return {.launch = [=](const CudaKernelArgs& args) {
       const SumArgs<T> o{.x = args.data<const T>(0),
                          .row_of = args.data<const int32_t>(1),
-                         .y = args.data<T>(3),
+                         .end_of_rows = end.of(args),
+                         .y = args.data<T>(end.result()),
                          .width = width,
                          .per_token = per_token,
                          .chunks = chunks.chunks};
@@ -496,10 +540,16 @@ CudaKernel make_cuda_sum_rows(const OpSpec& spec, CudaContext& /*context*/) {
 CudaKernel make_cuda_permute_elems(const OpSpec& spec, CudaContext& /*context*/) {
   const int64_t num_elems = spec.operands[1].shape.num_elems();
   const unsigned grid = grid_of(ceil_div(num_elems, int64_t{kPermuteThreads}));
-  return dispatch_cuda_dtype(spec, 0, [=]<class T>() -> CudaKernel {
+  const bool x_is_of_rows = spec.operands[0].shape.rank() == 1;
+  return dispatch_cuda_dtype(spec, 0, [=, end = EndOfRows(spec)]<class T>() -> CudaKernel {
     return {.launch = [=](const CudaKernelArgs& args) {
       permute_kernel<<<grid, kPermuteThreads, 0, args.stream>>>(
-          args.data<const T>(0), args.data<const int32_t>(1), args.data<T>(3), num_elems);
+          PermuteArgs<T>{.x = args.data<const T>(0),
+                         .order = args.data<const int32_t>(1),
+                         .end_of_rows = end.of(args),
+                         .y = args.data<T>(end.result()),
+                         .num_elems = num_elems,
+                         .x_is_of_rows = x_is_of_rows});
       BRAID_CUDA_CHECK(cudaGetLastError());
     }};
   });

@@ -61,6 +61,7 @@ constexpr std::array kKernels = {
     KernelEntry{"linear_swiglu", make_cuda_linear_swiglu},
     KernelEntry{"linear_dgrad_swiglu_backward", make_cuda_linear_dgrad_swiglu_backward},
     KernelEntry{"sort_rows", make_cuda_sort_rows},
+    KernelEntry{"drop_rows", make_cuda_drop_rows},
     KernelEntry{"gather_rows", make_cuda_gather_rows},
     KernelEntry{"permute_elems", make_cuda_permute_elems},
     KernelEntry{"sum_rows", make_cuda_sum_rows},

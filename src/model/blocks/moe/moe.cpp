@@ -8,6 +8,7 @@
 #include "ops/activation.h"
 #include "ops/add_gated.h"
 #include "ops/collectives.h"
+#include "ops/drop_rows.h"
 #include "ops/elementwise.h"
 #include "ops/expert_exchange.h"
 #include "ops/expert_rows.h"
@@ -234,6 +235,23 @@ ValueId computed_by_all(BlockBuilder& builder, const Inputs& own, int64_t tokens
   return combine_rows(graph, outputs, offsets, num_rows, group, "moe.combine");
 }
 
+/// The rows of this rank's tokens, in the order of their experts: all, or those that experts take.
+ExpertRows sorted_rows(BlockBuilder& builder, const RouteResult& choice) {
+  const ModelSpec& spec = builder.spec();
+  GraphBuilder& graph = builder.graph();
+  const ExpertRows rows = sort_rows(graph, choice.experts, spec.experts,
+                                    builder.expert_tally("moe.rows", spec.experts), "moe.sort");
+  if (spec.router.expert_capacity == 0) {
+    return rows;
+  }
+  const int64_t tokens = graph.value(choice.weights).shape[0];
+  return drop_rows(graph, choice.weights, rows,
+                   {.capacity = rows_of_expert(spec, tokens),
+                    .by_position = spec.router.drops_by_position,
+                    .tally = builder.expert_tally("moe.capacity", RoomTally::kSize)},
+                   kDropSite);
+}
+
 /// The results of each token's experts, summed.
 ValueId routed(BlockBuilder& builder, ValueId x) {
   const ModelSpec& spec = builder.spec();
@@ -245,8 +263,7 @@ ValueId routed(BlockBuilder& builder, ValueId x) {
                                     .forced = forced_choice(spec, graph.layer()),
                                     .use = builder.routing()},
                                    "moe.route");
-  const ExpertRows rows = sort_rows(graph, choice.experts, spec.experts,
-                                    builder.expert_tally("moe.rows", spec.experts), "moe.sort");
+  const ExpertRows rows = sorted_rows(builder, choice);
   add_losses(builder, {.logits = logits, .experts = choice.experts, .counts = rows.counts});
   const Inputs inputs{.x = gather_rows(graph, x, rows, "moe.gather"),
                       .weights = sort_weights(graph, choice.weights, rows, "moe.weights"),
@@ -392,9 +409,9 @@ void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) 
 }  // namespace
 
 /// A mixture of experts: a router sends each token to a few of many MLPs, and sums their results
-/// with its weights. Every token is computed. The shared expert, if there is one, works on all
-/// tokens. Tensor ranks route their own tokens. Ranks hold all experts, or exchange rows with those
-/// that hold the others.
+/// with its weights. Every token is computed, unless experts have a capacity. The shared expert, if
+/// there is one, works on all tokens. Tensor ranks route their own tokens. Ranks hold all experts,
+/// or exchange rows with those that hold the others.
 extern const BlockDefinition kMoeBlock{.name = "moe",
                                        .role = BlockRole::kFeedForward,
                                        .needed_sizes = kNeededSizes,
