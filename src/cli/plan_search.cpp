@@ -157,6 +157,11 @@ void add_search_options(CLI::App& command, PlanSearchArguments& arguments) {
       "parallel.tensor,train.microbatch",
       "KEYS")
       ->delimiter(',');
+  add("--vary", arguments.varied,
+      "For --search: keys to choose, too, although they change the numbers of the training: "
+      "optimizer.moments_dtype",
+      "KEYS")
+      ->delimiter(',');
   add("--top", arguments.top, "For --search: rows of the table (10)", "N")->check(between(1, 1000));
   add("--simulate", arguments.num_simulated,
       "For --search: number of layouts to simulate, the best by estimate (40)", "N")
@@ -192,7 +197,8 @@ void run_plan_search(const ConfigArguments& config_arguments, const PlanSearchAr
       .limits = {.max_tensor = arguments.max_tensor,
                  .max_context = arguments.max_context,
                  .max_microbatch = arguments.max_microbatch,
-                 .fixed = fixed_keys(config_arguments, arguments)},
+                 .fixed = fixed_keys(config_arguments, arguments),
+                 .varied = {arguments.varied.begin(), arguments.varied.end()}},
       .num_simulated = arguments.num_simulated,
       .num_threads = static_cast<int>(arguments.threads),
       .on_progress = [&bar](const SearchProgress& progress) { bar.update(progress); },
@@ -201,7 +207,7 @@ void run_plan_search(const ConfigArguments& config_arguments, const PlanSearchAr
     options.on_found = [&, is_first = true](const LayoutSearch& found) mutable {
       bar.erase();
       console.print(describe_found(found, is_first ? static_cast<size_t>(arguments.top) : 0));
-      is_first = false;
+      is_first = is_first && found.ranked.empty();
     };
   }
   if (device_memory_bytes > 0) {

@@ -15,6 +15,7 @@ struct PlanSearchArguments {
   std::string profile;
   int64_t num_ranks = 0;  ///< 0: those of the cluster; with a profile, parallel.ranks
   std::vector<std::string> fixed;
+  std::vector<std::string> varied;
   int64_t top = 10;
   int64_t num_simulated = 40;
   int64_t max_tensor = 0;

@@ -84,12 +84,64 @@ std::string table_text(const LayoutSearch& search, size_t rows) {
   for (size_t i = 0; i < rows; ++i) {
     const RankedLayout& row = search.ranked[i];
     text += fmt::format(
-        "{:>4}  {:<{}}  {:>13.1f}  {:>4.1f}%  {:>9.4g}  {:>5.1f}%  {:>6.1f}%  {:>9.1f}\n", i + 1,
-        layout_name(row.layout), width, row.tokens_per_s_per_rank, 100.0 * row.mfu,
-        seconds(row.step_ns), percent(row, row.means.idle_ns()),
+        "{:>4}{} {:<{}}  {:>13.1f}  {:>4.1f}%  {:>9.4g}  {:>5.1f}%  {:>6.1f}%  {:>9.1f}\n", i + 1,
+        row.is_given ? '*' : ' ', layout_name(row.layout), width, row.tokens_per_s_per_rank,
+        100.0 * row.mfu, seconds(row.step_ns), percent(row, row.means.idle_ns()),
         percent(row, row.means.all_exposed_ns), static_cast<double>(row.needed_bytes) * 0x1p-30);
   }
   return text;
+}
+
+/// The place of the run file's own layout among those that were simulated, from 1; 0: it has none.
+size_t place_of_given(const LayoutSearch& search) {
+  const auto found = std::ranges::find(search.ranked, true, &RankedLayout::is_given);
+  return found == search.ranked.end() ? 0 : static_cast<size_t>(found - search.ranked.begin()) + 1;
+}
+
+/// "+8.9%", "the fastest".
+std::string behind_best(const LayoutSearch& search) {
+  const auto best_ns = static_cast<double>(search.ranked.front().step_ns);
+  const double more = static_cast<double>(search.given.step_ns) / best_ns - 1;
+  return place_of_given(search) == 1 ? "the fastest" : fmt::format("{:+.1f}%", 100.0 * more);
+}
+
+std::string given_text(const LayoutSearch& search) {
+  const GivenLayout& given = search.given;
+  const std::string name = layout_name(given.layout);
+  if (!given.refusal.empty()) {
+    return fmt::format("run file  its layout is refused: {}\n", given.refusal);
+  }
+  if (given.fits) {
+    return fmt::format("run file  place {} of {}: {}, {} ({})\n", place_of_given(search),
+                       search.ranked.size(), name, format_duration(seconds(given.step_ns)),
+                       behind_best(search));
+  }
+  const std::string limit = format_bytes(search.memory_bytes.value_or(0));
+  const std::string needed = format_bytes(given.needed_bytes);
+  if (given.step_ns > 0) {
+    return fmt::format("run file  {} needs {}, more than {}; it would take {}\n", name, needed,
+                       limit, format_duration(seconds(given.step_ns)));
+  }
+  const bool is_too_big = search.memory_bytes && given.needed_bytes > *search.memory_bytes;
+  return fmt::format("run file  {}: {}, {} by estimate{}\n", name,
+                     format_duration(seconds(given.estimated_ns)), needed,
+                     is_too_big ? ", more than " + limit : "");
+}
+
+Json given_json(const LayoutSearch& search) {
+  const GivenLayout& given = search.given;
+  Json json{{"layout", layout_name(given.layout)},
+            {"fits", given.fits},
+            {"estimated_ns", std::llround(given.estimated_ns)},
+            {"needed_bytes", given.needed_bytes},
+            {"step_ns", given.step_ns}};
+  if (!given.refusal.empty()) {
+    json["refusal"] = given.refusal;
+  }
+  if (const size_t place = place_of_given(search); place > 0) {
+    json["place"] = place;
+  }
+  return json;
 }
 
 /// Quotes a shell argument if it contains other letters than these.
@@ -151,6 +203,9 @@ std::string why_slower(const RankedLayout& slower, const RankedLayout& best) {
 }
 
 std::string describe_found(const LayoutSearch& search, size_t rows) {
+  if (search.ranked.empty()) {
+    return given_text(search);
+  }
   const RankedLayout& best = search.ranked.front();
   const std::string line =
       fmt::format("found     {}: {}, {}; {} simulated\n", format_duration(seconds(best.step_ns)),
@@ -166,6 +221,7 @@ std::string describe_search(const LayoutSearch& search, const RunConfig& config,
     text += fmt::format("{} {:>2}  {}\n", i == 1 ? "why not" : "       ", i + 1,
                         why_slower(search.ranked[i], search.ranked.front()));
   }
+  text += given_text(search);
   if (search.was_stopped) {
     text += "stopped   before all layouts were searched; those above are the fastest so far\n";
   }
@@ -187,7 +243,8 @@ std::string search_json(const LayoutSearch& search, const RunConfig& config, siz
         {"simulated", counts.simulated}}},
       {"was_stopped", search.was_stopped},
       {"memory_limit_bytes", search.memory_bytes ? Json(*search.memory_bytes) : Json(nullptr)},
-      {"layouts", layouts}};
+      {"layouts", layouts},
+      {"given", given_json(search)}};
   return json.dump(2) + "\n";
 }
 

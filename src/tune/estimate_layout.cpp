@@ -8,12 +8,18 @@
 
 #include "config/validate.h"
 #include "parallel/pipeline_layout.h"
+#include "plan/optimizer_setup.h"
 
 namespace braid {
 namespace {
 
 double bytes_of(const std::string& dtype) {
   return static_cast<double>(dtype_bytes(choice<DType>(dtype)));
+}
+
+double moments_of(const RunConfig& config) {
+  const OptimizerOptions optimizer = optimizer_options(config);
+  return num_moments(update_rule(optimizer.kind, /*is_muon=*/true), optimizer);
 }
 
 /// Whether gradients are reduced after every microbatch.
@@ -101,6 +107,7 @@ LayoutEstimator::LayoutEstimator(const RunConfig& config, const ModelSpec& spec,
       model_(model),
       compute_bytes_(bytes_of(config.train.dtype)),
       grad_bytes_(bytes_of(config.parallel.grad_reduce_dtype)),
+      num_moments_(moments_of(config)),
       kind_of_layer_(spec.layers.kind_indices()),
       layers_before_(spec.layers.kinds().size(), std::vector<double>(1, 0)) {
   for (const size_t kind_of_layer : kind_of_layer_) {
@@ -127,12 +134,11 @@ Mesh LayoutEstimator::mesh_of(const Layout& layout) const {
 }
 
 LayoutEstimator::Domains LayoutEstimator::domains_of(const Layout& layout) const {
-  const auto domains =
-      parameter_domains(mesh_of(layout),
-                        {.shard = layout.shard,
-                         .expert_shard = layout.shard,
-                         .shard_over_replicas = config_.parallel.shard_over_replicas},
-                        /*has_experts=*/true);
+  const auto domains = parameter_domains(mesh_of(layout),
+                                         {.shard = layout.shard,
+                                          .expert_shard = layout.shard,
+                                          .shard_over_replicas = layout.shard_over_replicas},
+                                         /*has_experts=*/true);
   return {domains.at(0), domains.at(1)};
 }
 
@@ -254,8 +260,10 @@ double LayoutEstimator::rank_bytes(const Layout& layout, const LayerPrices& pric
   const double bytes = compute_bytes_;
   const bool has_main_weights = bytes < 4 || layout.shard == ShardKind::kOptimizer ||
                                 layout.shard == ShardKind::kGradients || domains[0].splits_shards();
+  const double moments = num_moments_ * static_cast<double>(dtype_bytes(layout.moments));
   const double averages = config_.optimizer.ema > 0 ? 4 : 0;
-  double sum = weights.part(domains) * (8 + averages + (has_main_weights ? 4 : 0));  // optimizer
+  const double main_weights = has_main_weights ? 4 : 0;
+  double sum = weights.part(domains) * (moments + averages + main_weights);
   sum += layout.shard == ShardKind::kParameters ? bytes * (shard + 2 * largest) : bytes * elems;
   sum += shards_gradients(layout) ? 4 * (shard + unit) : 4 * elems;
   const auto live = static_cast<double>(most_activations(schedule, rank));

@@ -50,6 +50,7 @@ RunConfig small_run(RunConfig config, Layout layout, const LayerPattern& layers)
   layout.data = exchanging_data_ranks(layout, config.parallel.expert_tensor);
   layout.schedule = ScheduleKind::kOneForwardOneBackward;
   layout.shard = ShardKind::kNone;
+  layout.shard_over_replicas = false;
   layout.account_for_embedding = layout.account_for_loss = false;
   config = with_layout(std::move(config), layout);
   config.model = with_layers(std::move(config.model), layers);

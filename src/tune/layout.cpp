@@ -37,7 +37,9 @@ std::vector<std::pair<std::string_view, ConfigValue>> keys_of(const Layout& layo
           {"parallel.context_method", text(choice_name(layout.context_method))},
           {"parallel.shard", text(choice_name(layout.shard))},
           {"parallel.shard_replicas", layout.shard_replicas},
-          {"memory.recompute", text(choice_name(layout.recompute))}};
+          {"parallel.shard_over_replicas", layout.shard_over_replicas},
+          {"memory.recompute", text(choice_name(layout.recompute))},
+          {"optimizer.moments_dtype", text(choice_name(layout.moments))}};
 }
 
 }  // namespace
@@ -57,8 +59,10 @@ Layout layout_of(const RunConfig& config) {
           .shard = choice<ShardKind>(parallel.shard),
           .recompute = choice<RecomputeChoice>(config.memory.recompute),
           .sequence_parallel = parallel.sequence_parallel,
+          .shard_over_replicas = parallel.shard_over_replicas,
           .account_for_embedding = parallel.account_for_embedding,
-          .account_for_loss = parallel.account_for_loss};
+          .account_for_loss = parallel.account_for_loss,
+          .moments = choice<DType>(config.optimizer.moments_dtype)};
 }
 
 std::string layout_name(const Layout& layout) {
@@ -83,7 +87,9 @@ std::string layout_name(const Layout& layout) {
   if (layout.shard != ShardKind::kNone) {
     name += fmt::format("shard={} ", choice_name(layout.shard));
     add_size("copies=", layout.shard_replicas);
+    add_text("shared", layout.shard_over_replicas);
   }
+  add_text("moments=bfloat16", layout.moments == DType::kBF16);
   name += fmt::format("mb{}", layout.microbatch);
   return layout.recompute == RecomputeChoice::kNone
              ? name
@@ -147,8 +153,21 @@ const std::vector<std::string_view>& searched_keys() {
                                                       "parallel.context_inner",
                                                       "parallel.shard",
                                                       "parallel.shard_replicas",
+                                                      "parallel.shard_over_replicas",
                                                       "memory.recompute"};
   return kKeys;
+}
+
+const std::vector<std::string_view>& varied_keys() {
+  static const std::vector<std::string_view> kKeys = {"optimizer.moments_dtype"};
+  return kKeys;
+}
+
+void check_varied_key(std::string_view key) {
+  if (std::ranges::find(varied_keys(), key) == varied_keys().end()) {
+    throw_config_error("--vary {}: the search does not choose this key{}; on request it chooses {}",
+                       quote(key, 64), did_you_mean(key, varied_keys()), join(varied_keys(), ", "));
+  }
 }
 
 void check_searched_key(std::string_view key) {

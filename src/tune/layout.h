@@ -27,8 +27,10 @@ struct Layout {
   ShardKind shard = ShardKind::kNone;
   RecomputeChoice recompute = RecomputeChoice::kNone;
   bool sequence_parallel = false;
+  bool shard_over_replicas = false;
   bool account_for_embedding = false;
   bool account_for_loss = false;
+  DType moments = DType::kF32;  ///< in which the optimizer keeps them
 
   friend bool operator==(const Layout&, const Layout&) = default;
 };
@@ -52,7 +54,14 @@ std::vector<std::string> layout_overrides(const RunConfig& config, const Layout&
 /// Keys that a search chooses unless the user fixes them: "parallel.tensor", ...
 const std::vector<std::string_view>& searched_keys();
 
+/// Keys that a search chooses only if asked, because they change the numbers of the training:
+/// "optimizer.moments_dtype".
+const std::vector<std::string_view>& varied_keys();
+
 /// Throws ConfigError, with the nearest name and the searched keys, if `key` is not a searched key.
 void check_searched_key(std::string_view key);
+
+/// The same of `varied_keys`.
+void check_varied_key(std::string_view key);
 
 }  // namespace braid

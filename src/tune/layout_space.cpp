@@ -279,6 +279,16 @@ class Enumerator {
     return list;
   }
 
+  /// Whether copies of a shard share its update and its state.
+  std::vector<bool> shared_states(ShardKind shard, int64_t copies) {
+    if (!is_fixed("parallel.shard_over_replicas")) {
+      return copies > 1 ? std::vector{false, true} : std::vector{false};
+    }
+    const bool given = config_.parallel.shard_over_replicas;
+    space_.num_refused += given && shard == ShardKind::kNone ? 1 : 0;
+    return given && shard == ShardKind::kNone ? std::vector<bool>{} : std::vector{given};
+  }
+
   void add_states(Layout layout) {
     const bool alone = layout.data * layout.context == 1;
     const auto given = choice<ShardKind>(config_.parallel.shard);
@@ -289,14 +299,28 @@ class Enumerator {
                               ? std::vector<RecomputeChoice>(kPolicies.begin(), kPolicies.end())
                               : values("memory.recompute", policy, kPolicies);
     for (const ShardKind shard : shards) {
+      layout.shard = shard;
       for (const int64_t copies : replicas(layout, shard)) {
-        for (const RecomputeChoice recompute : policies) {
-          layout.shard = shard;
-          layout.shard_replicas = copies;
-          layout.recompute = recompute;
-          space_.layouts.push_back(layout);
+        layout.shard_replicas = copies;
+        for (const bool shared : shared_states(shard, copies)) {
+          layout.shard_over_replicas = shared;
+          for (const RecomputeChoice recompute : policies) {
+            layout.recompute = recompute;
+            add_moments(layout);
+          }
         }
       }
+    }
+  }
+
+  void add_moments(Layout layout) {
+    const auto given = choice<DType>(config_.optimizer.moments_dtype);
+    const auto types = limits_.varied.contains("optimizer.moments_dtype")
+                           ? std::vector{DType::kF32, DType::kBF16}
+                           : std::vector{given};
+    for (const DType moments : types) {
+      layout.moments = moments;
+      space_.layouts.push_back(layout);
     }
   }
 
@@ -350,6 +374,9 @@ LayoutSpace enumerate_layouts(const RunConfig& config, const ModelSpec& model,
                               const Cluster& cluster, const LayoutLimits& limits) {
   for (const std::string& key : limits.fixed) {
     check_searched_key(key);
+  }
+  for (const std::string& key : limits.varied) {
+    check_varied_key(key);
   }
   return Enumerator(config, model, cluster, limits).run();
 }

@@ -19,6 +19,7 @@ struct LayoutLimits {
   int64_t max_context = 0;  ///< 0: a rank has kLeastTokens of a sequence or more
   int64_t max_microbatch = 16;
   std::set<std::string, std::less<>> fixed = {};  ///< keys that keep the value of the configuration
+  std::set<std::string, std::less<>> varied = {};  ///< of `varied_keys`, those that are searched
 };
 
 /// Fewest tokens of a sequence per context rank. With fewer, a rank spends more time communicating
@@ -44,7 +45,8 @@ PipelineLayoutOptions pipeline_layout_options(const RunConfig& config, const Mod
 /// practical bounds: tensor ranks are in one node (with sequence parallelism), and so are the ranks
 /// that exchange rows of experts; context ranks have at least kLeastTokens tokens; sharded state
 /// has either one copy, or shards inside a node with copies on the other nodes. Other keys are
-/// those of `config`. Throws ConfigError if a fixed key is not a searched one.
+/// those of `config`. Throws ConfigError if a fixed key is not a searched one, or a varied one not
+/// of `varied_keys`.
 LayoutSpace enumerate_layouts(const RunConfig& config, const ModelSpec& model,
                               const Cluster& cluster, const LayoutLimits& limits);
 

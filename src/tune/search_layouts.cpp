@@ -1,6 +1,7 @@
 #include "tune/search_layouts.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -40,7 +41,7 @@ constexpr int kMostAlike = 2;
 
 /// The keys on which the prices of layers depend.
 using PriceKey =
-    std::tuple<int64_t, int64_t, int64_t, int64_t, std::string_view, std::string_view, bool>;
+    std::tuple<int64_t, int64_t, int64_t, int64_t, std::string_view, std::string_view, bool, DType>;
 /// Layouts with an equal key have similar estimation errors.
 using MeshKey = std::tuple<int64_t, int64_t, int64_t, int64_t>;
 
@@ -51,7 +52,8 @@ PriceKey price_key(const Layout& layout) {
           layout.microbatch,
           choice_name(layout.context_method),
           choice_name(layout.recompute),
-          layout.sequence_parallel};
+          layout.sequence_parallel,
+          layout.moments};
 }
 
 MeshKey mesh_key(const Layout& layout) {
@@ -90,10 +92,17 @@ class Search {
     }
   }
 
-  LayoutSearch run() {
+  /// `given`: the configuration with its own layout.
+  LayoutSearch run(const RunConfig& given) {
+    try_given(given);
+    if (search_.given.step_ns > 0 || !search_.given.refusal.empty()) {
+      told_ns_ = search_.ranked.empty() ? 0 : search_.given.step_ns;
+      tell();
+    }
     space_ = enumerate_layouts(config_, spec_, model_.cluster(), options_.limits);
     search_.counts.looked_at = static_cast<int64_t>(space_.layouts.size()) + space_.num_refused;
-    search_.counts.refused = space_.num_refused;
+    search_.counts.refused = space_.num_refused + num_tried_refused_;
+    find_given();
     const auto wanted = static_cast<size_t>(options_.num_simulated);
     search_part([](const Layout& layout) { return is_usual(layout); },
                 {.num_ranked = std::min(kFirstSimulated, wanted),
@@ -107,6 +116,93 @@ class Search {
   }
 
  private:
+  /// Tries the run file's own layout, unless it is far too big by the estimate.
+  void try_given(RunConfig given) {
+    if (is_stopped()) {
+      return;
+    }
+    if (!options_.limits.fixed.contains("parallel.data")) {
+      given.parallel.data = 0;  // as many as there are ranks for
+    }
+    search_.given.layout = layout_of(given);
+    try {
+      validate(given);
+      given = resolved(given);
+      choose_recompute(given);
+      given_ = layout_of(given);
+      const Candidate candidate = priced(given_);
+      search_.given.layout = given_;
+      search_.given.estimated_ns = candidate.estimated_ns;
+      search_.given.needed_bytes = std::llround(candidate.bounds.peak_bytes);
+      tell();
+      if (candidate.bounds.peak_bytes <= kMemorySlack * memory_limit()) {
+        learn_given(candidate, try_config(candidate, given));
+      }
+    } catch (const ConfigError& error) {
+      search_.given.refusal = error.what();
+    }
+  }
+
+  /// The least recompute that fits by the estimate, if the run leaves it to braid.
+  void choose_recompute(RunConfig& given) {
+    if (given.memory.recompute != choice_name(RecomputeChoice::kAuto)) {
+      return;
+    }
+    for (const RecomputeChoice policy : {RecomputeChoice::kNone, RecomputeChoice::kNorms,
+                                         RecomputeChoice::kAttention, RecomputeChoice::kFull}) {
+      given.memory.recompute = choice_name(policy);
+      if (priced(layout_of(given)).bounds.peak_bytes <= memory_limit()) {
+        return;
+      }
+    }
+  }
+
+  /// Prices a layout alone. Throws ConfigError if a rule forbids it.
+  Candidate priced(const Layout& layout) {
+    const PriceKey key = price_key(layout);
+    if (!prices_.contains(key)) {
+      prices_.emplace(key, price_layers(config_, spec_, vocabulary_, layout, model_));
+    }
+    Candidate candidate{.layout = &layout, .prices = &prices_.at(key)};
+    candidate.bounds = estimator_.bounds(layout, *candidate.prices);
+    candidate.estimated_ns = estimator_.step_ns(layout, *candidate.prices);
+    return candidate;
+  }
+
+  void learn_given(const Candidate& candidate, Trial trial) {
+    GivenLayout& given = search_.given;
+    trial.result.is_given = true;
+    given.refusal = trial.refusal;
+    given.fits = trial.fits;
+    if (trial.allowed) {
+      given.needed_bytes = trial.result.needed_bytes;
+      given.step_ns = trial.result.step_ns;
+    }
+    given_config_ = trial.result.config;
+    learn(candidate, std::move(trial));
+  }
+
+  void tell() {
+    if (options_.on_found) {
+      options_.on_found(search_);
+    }
+  }
+
+  /// Counts the run file's own layout, and leaves it out of the space, unless the space's has other
+  /// stages.
+  void find_given() {
+    if (!tried_.contains(&given_)) {
+      return;
+    }
+    for (const Layout& layout : space_.layouts) {
+      if (layout == given_ && resolved(with_layout(config_, layout)) == given_config_) {
+        tried_.insert(&layout);
+        return;
+      }
+    }
+    ++search_.counts.looked_at;
+  }
+
   struct PartOptions {
     size_t num_ranked = 0;  ///< simulated layouts at which the part ends
     size_t batch_size = 0;  ///< of simulations
@@ -326,22 +422,25 @@ class Search {
   /// Reports what is found if it has a faster layout than before.
   void tell_found() {
     std::ranges::stable_sort(search_.ranked, {}, &RankedLayout::step_ns);
-    if (!search_.ranked.empty() && (told_ns_ == 0 || search_.ranked.front().step_ns < told_ns_) &&
-        options_.on_found) {
+    if (!search_.ranked.empty() && (told_ns_ == 0 || search_.ranked.front().step_ns < told_ns_)) {
       told_ns_ = search_.ranked.front().step_ns;
-      options_.on_found(search_);
+      tell();
     }
   }
 
   Trial try_layout(const Candidate& candidate) const {
+    return try_config(candidate, with_layout(config_, *candidate.layout));
+  }
+
+  /// `config` has the candidate's layout.
+  Trial try_config(const Candidate& candidate, RunConfig config) const {
     Trial trial;
     RankedLayout& result = trial.result;
     result.layout = *candidate.layout;
     result.estimated_ns = candidate.estimated_ns;
     try {
-      result.config = with_layout(config_, result.layout);
-      validate(result.config);
-      result.config = resolved(std::move(result.config));
+      validate(config);
+      result.config = resolved(std::move(config));
       const SimulatedRun run(resolve_run(result.config, vocabulary_), model_, {},
                              PlannedRanks::kOnePerStage);
       take_figures(run, result);
@@ -427,7 +526,9 @@ class Search {
   LayoutEstimator estimator_;
   LayoutSpace space_;
   std::map<PriceKey, LayerPrices> prices_;
-  std::set<const Layout*> tried_;  // planned, of the space
+  Layout given_;                   // the run file's own
+  RunConfig given_config_;         // with it, if it was tried
+  std::set<const Layout*> tried_;  // planned, of the space, or the run file's own
   int64_t num_tried_too_big_ = 0;
   int64_t num_tried_refused_ = 0;
   int64_t told_ns_ = 0;  // the fastest step that on_found was told
@@ -466,7 +567,7 @@ RunConfig without_layout(RunConfig config, const LayoutLimits& limits) {
 
 LayoutSearch search_layouts(const RunConfig& config, int64_t vocabulary, const CostModel& model,
                             const SearchOptions& options) {
-  return Search(without_layout(config, options.limits), vocabulary, model, options).run();
+  return Search(without_layout(config, options.limits), vocabulary, model, options).run(config);
 }
 
 }  // namespace braid

@@ -31,8 +31,9 @@ struct SearchOptions {
   int num_threads = 0;         ///< 0: all of the machine; does not change the result
   /// Called from one thread at a time; it may be any thread of the search.
   std::function<void(const SearchProgress&)> on_progress = {};
-  /// Called by the calling thread when the first layouts are simulated and when a faster one is
-  /// found, with what is found so far, the fastest first; not at the end.
+  /// Called by the calling thread when the run file's own layout is estimated, when it is tried,
+  /// when the first layouts are simulated and when a faster one is found, with what is found so
+  /// far, the fastest first, which may be nothing; not at the end.
   std::function<void(const LayoutSearch&)> on_found = {};
   /// Asked often, by any thread: true ends the search with what is found. The answer then depends
   /// on the moment.
@@ -48,7 +49,19 @@ struct RankedLayout {
   int64_t needed_bytes = 0;  ///< of the rank that needs most, with kernels and driver on a GPU
   double tokens_per_s_per_rank = 0;
   double mfu = 0;
-  SimulatedMeans means;  ///< of the tasks: compute, exposed, copies and idle add up to the step
+  SimulatedMeans means;   ///< of the tasks: compute, exposed, copies and idle add up to the step
+  bool is_given = false;  ///< the run file's own
+};
+
+/// The layout that the run file has, for the ranks that are searched.
+struct GivenLayout {
+  Layout layout;
+  std::string refusal = {};  ///< why it is not allowed; empty: it is
+  double estimated_ns = 0;
+  /// Of the rank that needs most: as planned; or as estimated, if it was not simulated.
+  int64_t needed_bytes = 0;
+  int64_t step_ns = 0;  ///< 0: it was not simulated
+  bool fits = false;    ///< then it is one of the ranked layouts
 };
 
 /// Outcome of all layouts: looked_at = refused + too_big + behind + simulated.
@@ -63,14 +76,17 @@ struct SearchCounts {
 struct LayoutSearch {
   SearchCounts counts;
   std::optional<int64_t> memory_bytes;  ///< the limit
-  std::vector<RankedLayout> ranked;     ///< the fastest first; at least one
+  std::vector<RankedLayout> ranked;     ///< the fastest first; at least one at the end
+  GivenLayout given = {};
   bool was_stopped =
       false;  ///< by `stop_requested`: layouts that it has not looked at are `behind`
 };
 
 /// Searches the layout of `config` with the fastest simulated step that fits the memory.
 ///
-/// Layouts of the usual kind come first: those that published runs have (one sequence per
+/// The layout that `config` has itself comes first, whatever the limits are, so that there is an
+/// answer at once and others are compared with it. Its errors of estimates correct those of others.
+/// Then come layouts of the usual kind: those that published runs have (one sequence per
 /// microbatch, powers of two, a ring of context ranks, 1f1b or interleaved stages, the optimizer's
 /// state sharded, or all state without a pipeline). The best of them are simulated before the
 /// others are priced, so that there is an answer early; then all layouts are searched.
@@ -83,8 +99,8 @@ struct LayoutSearch {
 /// does not decide. Deterministic.
 ///
 /// `config` must be valid for parallel.ranks ranks in some layout, and resolved except for the
-/// layout. Keys that a layout sets and that are not fixed do not matter. `vocabulary` as in
-/// `resolve_model`. Throws ConfigError if no layout is allowed, or none fits, naming the nearest
+/// layout. Keys that a layout sets and that are not fixed matter only for its own. `vocabulary` as
+/// in `resolve_model`. Throws ConfigError if no layout is allowed, or none fits, naming the nearest
 /// candidate, or if it was stopped before a layout was simulated.
 LayoutSearch search_layouts(const RunConfig& config, int64_t vocabulary, const CostModel& model,
                             const SearchOptions& options = {});

@@ -37,6 +37,29 @@ TEST_F(PlanSearch, RanksLayoutsAndSaysHowToRunTheBest) {
   EXPECT_FALSE(exists("runs"));
 }
 
+TEST_F(PlanSearch, TheFirstTableHasTheLayoutOfTheRunFile) {
+  write("run.toml",
+        "[model]\nlayers = 4\nwidth = 256\nheads = 4\nvocabulary = 512\n"
+        "[train]\nsequence = 1024\nglobal_batch = 8\ndtype = \"bfloat16\"\n"
+        "[parallel]\npipeline = 2\nshard = \"optimizer\"\n");
+  const std::string text = output_of(search({"--cluster", "h100x4"}));
+  EXPECT_THAT(text, ::testing::StartsWith("run file  pp2 dp2 shard=optimizer mb1: "));
+  const std::string first = text.substr(0, text.find("\nlayouts "));
+  EXPECT_THAT(first, HasSubstr(" by estimate\nfound     "));
+  EXPECT_THAT(first, HasSubstr(": pp2 dp2 shard=optimizer mb1, "));
+  EXPECT_THAT(first, HasSubstr("; 1 simulated\nrank  layout"));
+  EXPECT_THAT(first, HasSubstr("\n   1* pp2 dp2 shard=optimizer mb1 "));
+  EXPECT_THAT(text, HasSubstr("\nrun file  place "));
+}
+
+TEST_F(PlanSearch, MomentsAreChosenOnRequest) {
+  const auto found = nlohmann::json::parse(
+      output_of(search({"--cluster", "h100x2", "--vary", "optimizer.moments_dtype", "--json"})));
+  EXPECT_THAT(found["layouts"].dump(), HasSubstr("moments=bfloat16"));
+  EXPECT_THAT(error_of(search({"--cluster", "h100x4", "--vary", "train.dtype"}), 2),
+              HasSubstr("--vary \"train.dtype\": the search does not choose this key"));
+}
+
 TEST_F(PlanSearch, TheSavedRunTakesWhatTheTableSays) {
   const auto found = nlohmann::json::parse(output_of(
       search({"--cluster", "h100x4", "--json", "--save-best", "best.toml", "--top", "1"})));

@@ -50,6 +50,44 @@ TEST(DescribeSearch, HasCountsTableReasonsAndCommand) {
   }
 }
 
+TEST(DescribeSearch, MarksTheRunFilesOwnLayoutAndSaysItsPlace) {
+  LayoutSearch search = two_layouts();
+  search.ranked[1].is_given = true;
+  search.given = {.layout = search.ranked[1].layout,
+                  .needed_bytes = search.ranked[1].needed_bytes,
+                  .step_ns = search.ranked[1].step_ns,
+                  .fits = true};
+  const std::string text = describe_search(search, small_search_run(4));
+  EXPECT_THAT(text, HasSubstr("\n   1  dp4 shard=optimizer mb1 "));
+  EXPECT_THAT(text, HasSubstr("\n   2* tp4 mb1 recompute=norms "));
+  EXPECT_THAT(text,
+              HasSubstr("\nrun file  place 2 of 2: tp4 mb1 recompute=norms, 1.20 s (+20.0%)\n"));
+  const auto json = nlohmann::json::parse(search_json(search, small_search_run(4), 1));
+  EXPECT_EQ(json["given"]["place"], 2);
+  EXPECT_EQ(json["given"]["layout"], "tp4 mb1 recompute=norms");
+  std::swap(search.ranked[0], search.ranked[1]);
+  EXPECT_THAT(describe_search(search, small_search_run(4)), HasSubstr(" (the fastest)\n"));
+}
+
+TEST(DescribeSearch, SaysWhyTheRunFilesOwnLayoutHasNoPlace) {
+  LayoutSearch search = two_layouts();
+  search.ranked.clear();
+  search.given = {.layout = {.data = 4}, .estimated_ns = 1.25e9, .needed_bytes = int64_t{70} << 30};
+  EXPECT_EQ(describe_found(search), "run file  dp4 mb1: 1.25 s, 70.0 GiB by estimate\n");
+  search.given.needed_bytes = int64_t{82} << 30;
+  EXPECT_EQ(describe_found(search),
+            "run file  dp4 mb1: 1.25 s, 82.0 GiB by estimate, more than 80.0 GiB\n");
+  search.given.step_ns = 1'500'000'000;
+  EXPECT_EQ(describe_found(search, 10),
+            "run file  dp4 mb1 needs 82.0 GiB, more than 80.0 GiB; it would take 1.50 s\n");
+  search.given.refusal = "parallel.ranks = 4: too few";
+  EXPECT_EQ(describe_found(search),
+            "run file  its layout is refused: parallel.ranks = 4: too few\n");
+  EXPECT_EQ(
+      nlohmann::json::parse(search_json(two_layouts(), small_search_run(4), 1))["given"]["fits"],
+      false);
+}
+
 TEST(DescribeSearch, RowsAreLimited) {
   const std::string text = describe_search(two_layouts(), small_search_run(4), {.rows = 1});
   EXPECT_THAT(text, ::testing::Not(HasSubstr("tp4")));

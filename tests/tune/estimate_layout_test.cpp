@@ -79,6 +79,37 @@ TEST(LayoutEstimator, AddsUpTheKindsOfAStage) {
   }
 }
 
+// Two moments of 4 bytes and a main weight for each of a rank's parameters, or of 2 bytes; Lion has
+// one.
+TEST(LayoutEstimator, CountsTheMomentsOfTheOptimizer) {
+  PatternRun run("attention+mlp*4");
+  const auto bytes_of = [&](const Layout& layout) {
+    const LayerPrices prices = price_layers(run.config, run.spec, 0, layout, *run.model);
+    return LayoutEstimator(run.config, run.spec, *run.model).bounds(layout, prices).peak_bytes -
+           prices.other_bytes;
+  };
+  const Layout plain{.data = 4};
+  const Layout narrow{.data = 4, .moments = DType::kBF16};
+  const LayerPrices prices = price_layers(run.config, run.spec, 0, plain, *run.model);
+  const double elems = 4 * prices.kinds[0].parameters + prices.ends.parameters;
+  EXPECT_EQ(bytes_of(plain) - bytes_of(narrow), 4 * elems);
+  const double with_two = bytes_of(plain);
+  run.config.optimizer.name = "lion";
+  EXPECT_EQ(with_two - bytes_of(plain), 4 * elems);
+}
+
+// Copies that share their state update a part of it each.
+TEST(LayoutEstimator, CountsTheStateThatCopiesShare) {
+  const PatternRun run("attention+mlp*4");
+  const LayoutEstimator estimator(run.config, run.spec, *run.model);
+  Layout layout{.data = 4, .shard_replicas = 2, .shard = ShardKind::kOptimizer};
+  const LayerPrices prices = price_layers(run.config, run.spec, 0, layout, *run.model);
+  const double copied = estimator.bounds(layout, prices).peak_bytes;
+  layout.shard_over_replicas = true;
+  const double elems = 4 * prices.kinds[0].parameters + prices.ends.parameters;
+  EXPECT_EQ(copied - estimator.bounds(layout, prices).peak_bytes, 12 * elems / 4);
+}
+
 void expect_estimate_of_experts(const RunConfig& config, const Layout& layout) {
   const ModelSpec spec = resolve_model(config.model, config.train.sequence, 0);
   const auto model = make_analytic_model(parse_cluster("h100x4"));

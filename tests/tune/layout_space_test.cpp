@@ -128,6 +128,47 @@ TEST(LayoutSpace, FixedKeysStay) {
       HasSubstr("the search does not choose this key"));
 }
 
+// 16 data ranks on two nodes: shards on all of them, or two copies.
+TEST(LayoutSpace, CopiesOfShardsMayShareTheirState) {
+  RunConfig config = small_search_run(16);
+  config.train.global_batch = 16;
+  LayoutLimits limits{.max_tensor = 1,
+                      .max_context = 1,
+                      .max_microbatch = 1,
+                      .fixed = {"memory.recompute", "parallel.pipeline"}};
+  std::set<std::string> names;
+  for (const Layout& layout : space_of(config, "h100x16", limits).layouts) {
+    RunConfig laid_out = with_layout(config, layout);
+    ASSERT_NO_THROW(validate(laid_out)) << layout_name(layout);
+    names.insert(layout_name(layout));
+  }
+  EXPECT_EQ(names.size(), 10u);
+  EXPECT_TRUE(names.contains("dp16 shard=optimizer copies=2 mb1"));
+  EXPECT_TRUE(names.contains("dp16 shard=optimizer copies=2 shared mb1"));
+  config.parallel.shard_over_replicas = true;
+  limits.fixed.insert("parallel.shard_over_replicas");
+  for (const Layout& layout : space_of(config, "h100x16", limits).layouts) {
+    EXPECT_TRUE(layout.shard_over_replicas);
+    EXPECT_NE(layout.shard, ShardKind::kNone);
+  }
+}
+
+TEST(LayoutSpace, TypesOfMomentsAreChosenOnlyOnRequest) {
+  RunConfig config = small_search_run(4);
+  config.optimizer.moments_dtype = "bfloat16";
+  const LayoutSpace as_given = space_of(config, "h100x4");
+  for (const Layout& layout : as_given.layouts) {
+    EXPECT_EQ(layout.moments, DType::kBF16);
+  }
+  const LayoutSpace both = space_of(config, "h100x4", {.varied = {"optimizer.moments_dtype"}});
+  EXPECT_EQ(both.layouts.size(), 2 * as_given.layouts.size());
+  EXPECT_EQ(std::ranges::count(both.layouts, DType::kF32, &Layout::moments),
+            std::ssize(as_given.layouts));
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { space_of(config, "h100x4", {.varied = {"train.dtype"}}); }),
+      HasSubstr("--vary \"train.dtype\": the search does not choose this key"));
+}
+
 TEST(LayoutSpace, UsualLayoutsAreThoseOfPublishedRuns) {
   const Layout recipe{.tensor = 4,
                       .context = 2,

@@ -37,6 +37,21 @@ TEST(Layout, NamesSayWhatIsSplit) {
             "pp2 zb-v ends=layers mb3");
 }
 
+TEST(Layout, NamesSayWhatCopiesShareAndHowMomentsAreKept) {
+  EXPECT_EQ(layout_name({.data = 8,
+                         .shard_replicas = 2,
+                         .shard = ShardKind::kOptimizer,
+                         .shard_over_replicas = true,
+                         .moments = DType::kBF16}),
+            "dp8 shard=optimizer copies=2 shared moments=bfloat16 mb1");
+  const Layout layout{.data = 8, .moments = DType::kBF16};
+  const RunConfig config = small_search_run(8);
+  EXPECT_THAT(layout_overrides(config, layout),
+              UnorderedElementsAre("parallel.ranks=8", "parallel.data=8",
+                                   "optimizer.moments_dtype=bfloat16"));
+  EXPECT_EQ(layout_of(with_layout(config, layout)), layout);
+}
+
 TEST(Layout, OverridesMakeTheSameRun) {
   const RunConfig config = small_search_run(8);
   const Layout layout{.tensor = 2,
@@ -71,6 +86,11 @@ TEST(Layout, OnlySearchedKeysCanBeFixed) {
   EXPECT_THAT(
       message_of<ConfigError>([] { check_searched_key("parallel.tensr"); }),
       AllOf(HasSubstr("--fix \"parallel.tensr\""), HasSubstr("did you mean \"parallel.tensor\"?")));
+  EXPECT_NO_THROW(check_varied_key("optimizer.moments_dtype"));
+  EXPECT_THAT(
+      message_of<ConfigError>([] { check_varied_key("parallel.tensor"); }),
+      HasSubstr("--vary \"parallel.tensor\": the search does not choose this key; on request "
+                "it chooses optimizer.moments_dtype"));
 }
 
 }  // namespace
