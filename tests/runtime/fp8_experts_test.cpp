@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -96,11 +97,18 @@ TEST(Fp8Experts, ModelsWithoutExpertsAreRefused) {
                   "train.fp8_experts = true: the model has no experts; remove the key")));
 }
 
+double mean_of_last(const std::vector<double>& losses, size_t count) {
+  const auto first = losses.end() - static_cast<ptrdiff_t>(count);
+  return std::accumulate(first, losses.end(), 0.0) / static_cast<double>(count);
+}
+
+// The loss of one step depends on choices of experts that rounding changes: other compilers alone
+// make a difference of 1% and more.
 TEST(Fp8Experts, TrainsAlmostLikeTheWiderType) {
   const Outcome wide = run(config_of({"train.fp8=off"}), 30);
   const Outcome narrow = run(fp8_config(), 30);
   EXPECT_LT(narrow.losses.back(), 0.7 * narrow.losses.front());
-  EXPECT_NEAR(narrow.losses.back() / wide.losses.back(), 1.0, 0.03);
+  EXPECT_NEAR(mean_of_last(narrow.losses, 10) / mean_of_last(wide.losses, 10), 1.0, 0.03);
   EXPECT_NE(narrow.losses.front(), run(config_of({}), 1).losses.front());
 }
 
