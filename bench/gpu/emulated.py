@@ -3,7 +3,7 @@
 kernels, graphs and memory, and communication as long as in the simulator. Reports the error of the simulator in everything else.
 
 usage: emulated.py --bin FOLDER --results FOLDER [--case NAME]... [--variant NAME]... [--found FOLDER] [--rank R] [--steps N]
-                   [--seconds N] [--limit S] [--profile FILE] [--report FILE] [--page-only] [--small] [--device cuda|cpu]
+                   [--seconds N] [--limit S] [--profile FILE] [--again] [--report FILE] [--page-only] [--small] [--device cuda|cpu]
 
 Variants: `found` is the overlap that `braid simulate --auto-overlap` finds for eight such GPUs (FOUND/CASE.toml where --found has it),
 `copies` the same with the data of the other ranks made in every step (slow, in exactly the memory of the run), `defaults` what the run file says,
@@ -53,7 +53,7 @@ profile of one GPU; and the error of compute alone, by data sheet. Mean absolute
 Exposed: communication without compute beside it, of all communication, traced and simulated. `copies`: copies within the device stand for what
 peers would write. They are slow beside compute, so communication takes longer than simulated, and exposed time is too high. Clock and power: medians of samples of the driver, every 200 ms, while the GPU was busy.
 
-{steps_only}{experts}## Parts of the error
+{again}{steps_only}{experts}## Parts of the error
 
 The simulated step less the traced one, in percent of the traced step, is the sum of three parts: compute; exposed communication; and the rest, in
 which nothing runs. In the sum they may cancel. Means of absolute values come last.
@@ -86,6 +86,8 @@ def parse_arguments(words=None):
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no run after this many seconds")
     parser.add_argument("--limit", type=int, default=300, help="seconds of one run (300)")
     parser.add_argument("--profile", type=pathlib.Path, help="also simulate everything that was measured with this profile (needs no GPU)")
+    parser.add_argument("--again", action="store_true", help="simulate everything that was measured again, with the prices of today (needs no GPU); "
+                        "--found has the run files of that time, since a search with other prices may find another overlap")
     parser.add_argument("--report", type=pathlib.Path, help="the page")
     parser.add_argument("--page-only", action="store_true", help="run nothing; write the page from earlier results")
     parser.add_argument("--small", action="store_true", help="tiny versions of the cases, to rehearse")
@@ -126,6 +128,20 @@ def simulate_by_profile(arguments, results):
         simulated = last_object(bounded_run.run_together([str(word) for word in words], arguments.limit, [{}])[0])
         results.add("by_profile", case=r["case"], variant=r["variant"], small=arguments.small, step_ns=simulated["step_ns"],
                     cost=simulated["cost"])
+
+
+def simulate_again(arguments, results):
+    """Without contention, because communication of the emulation holds no SMs and moves nothing over the links. Not with the copies of `copies`,
+    which slow compute down, nor with unequal loads, which only the emulated rank knows."""
+    for r in newest(results.read(), arguments.small):
+        if r["variant"].partition("-")[0] == "copies" or r["variant"].endswith(SKEWED):
+            continue
+        words = [gpu_bench.find_program(arguments.bin, "braid"), "simulate", *settings(arguments, r["case"], r["variant"]),
+                 "--cluster", CLUSTER, "--no-contention", "--json"]
+        simulated = last_object(bounded_run.run_together([str(word) for word in words], arguments.limit, [{}])[0])
+        of_stage = simulated["stages"][r["rank"] * len(simulated["stages"]) // GPUS]  # stages are the slowest dimension of ranks
+        results.add("again", case=r["case"], variant=r["variant"], small=arguments.small, step_ns=simulated["step_ns"],
+                    compute_ns=of_stage["compute_ns"])
 
 
 def last_object(text):
@@ -172,6 +188,8 @@ def newest(records, small):
             latest[place] = r
         elif r["kind"] == "by_profile" and r["small"] == small:
             latest[place] = latest[place] | {"profile_step_ns": r["step_ns"]}
+        elif r["kind"] == "again" and r["small"] == small:
+            latest[place] = latest[place] | {"again": r}
     return [latest[case, variant] for case in multi_cases.CASES for variant in VARIANTS if (case, variant) in latest]
 
 
@@ -196,6 +214,22 @@ def steps_only(records, rows, small):
     heads = ["case", "found, ms", *(head for variant in variants for head in (f"{variant}, ms", "simulated", "error"))]
     return (f"## Without a search\n\nRuns of which only the median steps were kept ({max(r['time'] for r in kept.values())[:10]}). "
             f"Mean absolute errors: {means}.\n\n{table(heads, lines)}\n")
+
+
+def again(rows):
+    """The section of simulations that are newer than the measurements; "" without any. Kernels are faster on numbers that are not finite."""
+    of_numbers = [r for r in rows if "again" in r and not any("not finite" in note for note in r["notes"])]
+    if not of_numbers:
+        return ""
+    error = lambda r: r["again"]["compute_ns"] / r["measured"]["compute_ns"] - 1
+    lines = [[r["case"], r["variant"], ms(r["step_ns"]), ms(r["again"]["step_ns"]), off(r["again"]["step_ns"], r["step_ns"]), ms(r["measured"]["compute_ns"]),
+              ms(r["again"]["compute_ns"]), f"{100 * error(r):+.1f}%"] for r in of_numbers]
+    distances = [abs(error(r)) for r in of_numbers]
+    heads = ["case", "overlap", "step, ms", "simulated", "error", "compute, ms", "simulated", "error"]
+    return ("## With newer prices\n\nThe same overlap simulated again "
+            f"({max(r['again']['time'] for r in of_numbers)[:10]}), without contention: communication of the emulation holds no SMs and no links. Steps with numbers "
+            f"that are not finite are left out. Compute: mean absolute error {100 * sum(distances) / len(distances):.1f}%, at most {100 * max(distances):.1f}%.\n\n"
+            f"{table(heads, lines)}\n")
 
 
 def experts(rows):
@@ -314,7 +348,7 @@ def page(results, small):
     means = "; ".join(mean_distances(variant, [r for r in rows if r["variant"] == variant]) for variant in dict.fromkeys(r["variant"] for r in rows))
     memory = table(["case", "overlap", "planned", "for the others", "allocated", "by the driver", "beside it"], [memory_row(r) for r in rows])
     parts = table(["case", "overlap", "step", "compute", "exposed", "rest"], part_rows(rows))
-    return PAGE.format(parts=parts, experts=experts(rows), days=" to ".join(dict.fromkeys((days[0], days[-1]))), cluster=CLUSTER, steps=steps, memory=memory, means=means, notes=notes,
+    return PAGE.format(parts=parts, again=again(rows), experts=experts(rows), days=" to ".join(dict.fromkeys((days[0], days[-1]))), cluster=CLUSTER, steps=steps, memory=memory, means=means, notes=notes,
                        machine="".join(f"| {key} | {value} |\n" for key, value in facts),
                        steps_only=steps_only(records, rows, small), ops=table(*op_rows(rows)))
 
@@ -329,6 +363,8 @@ def main():
             failures = measure(arguments, results)
         if arguments.profile:
             simulate_by_profile(arguments, results)
+        if arguments.again:
+            simulate_again(arguments, results)
         path = arguments.report or arguments.results / "emulated.md"
         gpu_bench.write_whole(path, page(results, arguments.small))
         print(f"page {path}")

@@ -89,6 +89,7 @@ const OpDefinition kSumBlocksOp{
     .kind = OpKind::kElementwise,
     .check = check_sum_blocks,
     .cost = sum_blocks_cost,
+    .kernel_rate = {.part = 0.93},
     .split = kNeverSplit,
     .values = ValueRule::kSum,
 };

@@ -6,6 +6,7 @@
 
 #include "ops/attributes.h"
 #include "ops/expert_exchange.h"
+#include "ops/expert_offsets.h"
 #include "ops/operand_checker.h"
 
 namespace braid {
@@ -22,12 +23,10 @@ void check_drop_rows(const OpSpec& spec) {
   const Shape rows{pairs.num_elems()};
   operands.expect("row_of", Access::kRead, DType::kI32, pairs);
   operands.expect("pair_of", Access::kRead, DType::kI32, rows);
-  const OperandSpec& offsets = operands.next("offsets", Access::kRead, 1);
-  operands.require(offsets.dtype == DType::kI32 && offsets.shape[0] >= 2,
-                   "offsets must be i32 [E+1] of at least one expert");
+  const int64_t experts = next_offsets(operands);
   operands.expect("kept_row_of", Access::kWrite, DType::kI32, pairs);
   operands.expect("kept_pair_of", Access::kWrite, DType::kI32, rows);
-  operands.expect("kept_offsets", Access::kWrite, DType::kI32, offsets.shape);
+  operands.expect("kept_offsets", Access::kWrite, DType::kI32, {experts + 1});
   if (attributes.watch.watch) {
     const OperandSpec tally = tally_spec(RoomTally::kSize);
     operands.expect("tally", tally.access, tally.dtype, tally.shape);

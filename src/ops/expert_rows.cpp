@@ -6,6 +6,7 @@
 
 #include "ops/attributes.h"
 #include "ops/autodiff.h"
+#include "ops/expert_offsets.h"
 #include "ops/operand_checker.h"
 
 namespace braid {
@@ -205,10 +206,6 @@ IntegerNeed expert_needs(const OpSpec& spec, size_t /*operand*/) {
   return {.limit = spec.operands[3].shape[0] - 1};
 }
 
-IntegerNeed offset_needs(const OpSpec& spec, size_t /*operand*/) {
-  return {.rule = IntegerRule::kOffsets, .limit = spec.operands[0].shape[0]};
-}
-
 /// Of the maps; then of the offsets.
 IntegerNeed map_needs(const OpSpec& spec, size_t operand) {
   return operand == 3 ? IntegerNeed{.rule = IntegerRule::kOffsets,
@@ -237,6 +234,7 @@ const OpDefinition kSortRowsOp{
     .kind = OpKind::kCopy,
     .check = check_sort_rows,
     .cost = sort_rows_cost,
+    .kernel_rate = {.least_ns = 14000},
     .recompute = Recompute::kNone,
     .split = kNeverSplit,
     .integers = expert_needs,
@@ -251,6 +249,7 @@ const OpDefinition kGatherRowsOp{
     .kind = OpKind::kCopy,
     .check = check_gather_rows,
     .cost = moved_rows_cost<0>,
+    .kernel_rate = {.part = 0.86},
     .backward = gather_rows_backward,
     .recompute = Recompute::kNorms,
     .split = kNeverSplit,
@@ -265,6 +264,7 @@ const OpDefinition kSumRowsOp{
     .kind = OpKind::kElementwise,
     .check = check_sum_rows,
     .cost = moved_rows_cost<1>,
+    .kernel_rate = {.part = 0.91},
     .backward = sum_rows_backward,
     .split = kNeverSplit,
     .dual = "gather_rows",
@@ -293,10 +293,11 @@ const OpDefinition kRoutedSwigluOp{
     .kind = OpKind::kElementwise,
     .check = check_routed<kOfSwiglu>,
     .cost = elementwise_cost<3>,
+    .kernel_rate = {.part = 0.88},
     .backward = routed_backward,
     .recompute = Recompute::kNorms,
     .split = kNeverSplit,
-    .integers = offset_needs,
+    .integers = offsets_into_rows,
 };
 
 const OpDefinition kRoutedSwigluBackwardOp{
@@ -306,8 +307,9 @@ const OpDefinition kRoutedSwigluBackwardOp{
     .kind = OpKind::kElementwise,
     .check = check_routed_backward<kOfSwiglu>,
     .cost = elementwise_cost<7>,
+    .kernel_rate = {.part = 0.74},
     .split = kNeverSplit,
-    .integers = offset_needs,
+    .integers = offsets_into_rows,
 };
 
 const OpDefinition kRoutedRelu2Op{
@@ -320,7 +322,7 @@ const OpDefinition kRoutedRelu2Op{
     .backward = routed_backward,
     .recompute = Recompute::kNorms,
     .split = kNeverSplit,
-    .integers = offset_needs,
+    .integers = offsets_into_rows,
 };
 
 const OpDefinition kRoutedRelu2BackwardOp{
@@ -331,7 +333,7 @@ const OpDefinition kRoutedRelu2BackwardOp{
     .check = check_routed_backward<kOfRelu2>,
     .cost = elementwise_cost<6>,
     .split = kNeverSplit,
-    .integers = offset_needs,
+    .integers = offsets_into_rows,
 };
 
 ExpertRows sort_rows(GraphBuilder& builder, ValueId experts, int64_t num_experts,

@@ -4,6 +4,7 @@
 
 #include "ops/attributes.h"
 #include "ops/autodiff.h"
+#include "ops/expert_offsets.h"
 #include "ops/operand_checker.h"
 
 namespace braid {
@@ -11,10 +12,7 @@ namespace {
 
 /// w [E M,K] and the offsets of its E experts; returns M.
 int64_t check_experts(OperandChecker& operands, const OperandSpec& w) {
-  const OperandSpec& offsets = operands.next("offsets", Access::kRead, 1);
-  operands.require(offsets.dtype == DType::kI32 && offsets.shape[0] >= 2,
-                   "offsets must be i32 [E+1] of at least one expert");
-  const int64_t num_experts = offsets.shape[0] - 1;
+  const int64_t num_experts = next_offsets(operands);
   operands.require(w.shape[0] % num_experts == 0, "the rows of w must be a multiple of E");
   return w.shape[0] / num_experts;
 }
@@ -50,11 +48,9 @@ void check_grouped_linear_wgrad(const OpSpec& spec) {
   const OperandSpec& dy = operands.next("dy", Access::kRead, 2);
   operands.require(x.dtype == dy.dtype && x.shape[0] == dy.shape[0],
                    "x and dy must agree in dtype and rows");
-  const OperandSpec& offsets = operands.next("offsets", Access::kRead, 1);
-  operands.require(offsets.dtype == DType::kI32 && offsets.shape[0] >= 2,
-                   "offsets must be i32 [E+1] of at least one expert");
+  const int64_t num_experts = next_offsets(operands);
   operands.expect("dw", accumulate_access(attributes.accumulate), accumulator_dtype(x.dtype),
-                  {(offsets.shape[0] - 1) * dy.shape[1], x.shape[1]});
+                  {num_experts * dy.shape[1], x.shape[1]});
   operands.done();
 }
 
@@ -81,16 +77,6 @@ GemmShape wgrad_shape(const OpSpec& spec) {
           .grouped = GroupedSize::kDepth};
 }
 
-/// Reads the weights of all experts once, whatever rows they have.
-template <GemmShape (*kShape)(const OpSpec&)>
-OpCost grouped_cost(const OpSpec& spec) {
-  const GemmShape shape = kShape(spec);
-  OpCost cost = operand_bytes(spec);
-  cost.flops = 2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.columns) *
-               static_cast<double>(shape.depth);
-  return cost;
-}
-
 void grouped_linear_backward(BackwardBuilder& builder, const Node& node) {
   const std::optional<ValueId> dy = builder.grad_of(node.operands[3]);
   if (!dy) {
@@ -113,10 +99,6 @@ void grouped_linear_backward(BackwardBuilder& builder, const Node& node) {
                    Phase::kWgrad);
 }
 
-IntegerNeed offset_needs(const OpSpec& spec, size_t /*operand*/) {
-  return {.rule = IntegerRule::kOffsets, .limit = spec.operands[0].shape[0]};
-}
-
 }  // namespace
 
 const OpDefinition kGroupedLinearOp{
@@ -129,7 +111,7 @@ const OpDefinition kGroupedLinearOp{
     .backward = grouped_linear_backward,
     .gemm_shape = linear_shape,
     .split = kNeverSplit,
-    .integers = offset_needs,
+    .integers = offsets_into_rows,
 };
 
 const OpDefinition kGroupedLinearDgradOp{
@@ -141,7 +123,7 @@ const OpDefinition kGroupedLinearDgradOp{
     .cost = grouped_cost<linear_shape>,
     .gemm_shape = linear_shape,
     .split = kNeverSplit,
-    .integers = offset_needs,
+    .integers = offsets_into_rows,
 };
 
 const OpDefinition kGroupedLinearWgradOp{
@@ -153,7 +135,7 @@ const OpDefinition kGroupedLinearWgradOp{
     .cost = grouped_cost<wgrad_shape>,
     .gemm_shape = wgrad_shape,
     .split = kNeverSplit,
-    .integers = offset_needs,
+    .integers = offsets_into_rows,
 };
 
 ValueId grouped_linear(GraphBuilder& builder, ValueId x, ValueId weight, ValueId offsets,

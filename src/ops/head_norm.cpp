@@ -96,6 +96,7 @@ const OpDefinition kHeadNormOp{
     .kind = OpKind::kNorm,
     .check = check_head_norm,
     .cost = elementwise_cost<4>,
+    .kernel_rate = {.part = 0.60},
     .backward = head_norm_backward,
     .recompute = Recompute::kNorms,
     .split = rows_but_operands<1, 3>(),
@@ -108,6 +109,7 @@ const OpDefinition kHeadNormBackwardOp{
     .kind = OpKind::kNorm,
     .check = check_head_norm_backward,
     .cost = elementwise_cost<9>,
+    .kernel_rate = {.part = 0.53},
     .split = kNeverSplit,  // sums over rows
     .pieces = {.is_by_row = is_by_row},
 };

@@ -153,6 +153,7 @@ const OpDefinition kRmsnormOp{
     .kind = OpKind::kNorm,
     .check = check_forward<Kind::kRms, false>,
     .cost = elementwise_cost<4>,
+    .kernel_rate = {.part = 0.90},
     .backward = backward<Kind::kRms, false>,
     .recompute = Recompute::kNorms,
     .split = rows_but_operands<1, 2>(),
@@ -182,6 +183,7 @@ const OpDefinition kRmsnormBackwardOp{
     .kind = OpKind::kNorm,
     .check = check_backward<Kind::kRms>,
     .cost = elementwise_cost<9>,
+    .kernel_rate = {.part = 0.70},
     .split = kNeverSplit,  // sums over rows
     .pieces = {.is_by_row = is_by_row<Kind::kRms>},
 };
@@ -193,6 +195,7 @@ const OpDefinition kLayernormOp{
     .kind = OpKind::kNorm,
     .check = check_forward<Kind::kLayer, false>,
     .cost = elementwise_cost<7>,
+    .kernel_rate = {.part = 0.90},
     .backward = backward<Kind::kLayer, false>,
     .recompute = Recompute::kNorms,
     .split = rows_but_operands<1, 3>(),
@@ -222,6 +225,7 @@ const OpDefinition kLayernormBackwardOp{
     .kind = OpKind::kNorm,
     .check = check_backward<Kind::kLayer>,
     .cost = elementwise_cost<12>,
+    .kernel_rate = {.part = 0.70},
     .split = kNeverSplit,  // sums over rows
     .pieces = {.is_by_row = is_by_row<Kind::kLayer>},
 };

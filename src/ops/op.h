@@ -73,6 +73,7 @@ struct OpDefinition {
   OpCost (*cost)(const OpSpec& spec) = nullptr;
   /// Bytes that its kernels read a second time, in addition to `cost`. Null: none.
   double (*bytes_read_again)(const OpSpec& spec) = nullptr;
+  KernelRate kernel_rate = {};  ///< of family kMemoryBound; the default: that of copies
   /// Adds the dgrad and wgrad nodes of `node`; null: not differentiable.
   void (*backward)(BackwardBuilder& builder, const Node& node) = nullptr;
   /// The least recompute policy that includes this op; kNone: no policy does.

@@ -65,6 +65,14 @@ inline constexpr size_t kNumOpRoles = 14;
 /// The three products of a matrix, of any type of factors.
 enum class ProductPart : uint8_t { kFprop, kDgrad, kWgrad };
 
+/// What the GPU kernels of a memory-bound op take beside the time of their bytes at the rate of
+/// large copies. As measured in steps on one H200 (bench/gpu/emulated_h200.md: medians of the large
+/// tasks of all cases).
+struct KernelRate {
+  double part = 1;       ///< of that rate, for large operands
+  int64_t least_ns = 0;  ///< however few bytes there are: chains of short loops or launches
+};
+
 /// The scales of FP8 factors (ops/quantize.h): none, one for all elements, one for each run of 128
 /// along the depth and in one factor for each square of 128 x 128, one for each run of 128, or one
 /// for each run of 32.

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "ops/attributes.h"
+#include "ops/expert_offsets.h"
 #include "ops/operand_checker.h"
 
 namespace braid {
@@ -24,26 +25,19 @@ void check_quantize_grouped(const OpSpec& spec) {
   OperandChecker operands(spec);
   const OperandSpec& x = operands.next_floating("x", Access::kRead, 2);
   operands.require(x.dtype == DType::kF32 || x.dtype == DType::kBF16, "x must be f32 or bf16");
-  const OperandSpec& offsets = operands.next("offsets", Access::kRead, 1);
-  operands.require(offsets.dtype == DType::kI32 && offsets.shape[0] >= 2,
-                   "offsets must be i32 [E+1] of at least one expert");
+  const int64_t experts = next_offsets(operands);
   operands.require(attributes.row || attributes.column, "there is no copy to write");
   if (attributes.row) {
     expect_copy(operands, "row", x.shape);
   }
   if (attributes.column) {
-    expect_copy(operands, "column",
-                {x.shape[1], GroupedColumns::width(x.shape[0], offsets.shape[0] - 1)});
+    expect_copy(operands, "column", {x.shape[1], GroupedColumns::width(x.shape[0], experts)});
   }
   if (attributes.watch.watch) {
     const OperandSpec tally = tally_spec(Fp8Tally::kSize);
     operands.expect("tally", tally.access, tally.dtype, tally.shape);
   }
   operands.done();
-}
-
-IntegerNeed offset_needs(const OpSpec& spec, size_t /*operand*/) {
-  return {.rule = IntegerRule::kOffsets, .limit = spec.operands[0].shape[0]};
 }
 
 }  // namespace
@@ -90,7 +84,7 @@ const OpDefinition kQuantizeGroupedOp{
     .cost = elementwise_cost<4>,
     .recompute = Recompute::kNorms,
     .split = kNeverSplit,
-    .integers = offset_needs,
+    .integers = offsets_into_rows,
     .tally = TallyKind::kFp8Losses,
 };
 

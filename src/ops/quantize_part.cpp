@@ -81,6 +81,7 @@ const OpDefinition kPartMagnitudesOp{
     .kind = OpKind::kElementwise,
     .check = check_part_magnitudes,
     .cost = elementwise_cost<1>,
+    .kernel_rate = {.part = 0.65},
     .recompute = Recompute::kNone,
     .split = kNeverSplit,
 };
@@ -92,6 +93,7 @@ const OpDefinition kQuantizePartOp{
     .kind = OpKind::kElementwise,
     .check = check_quantize_part,
     .cost = elementwise_cost<2>,
+    .kernel_rate = {.part = 0.97},
     .recompute = Recompute::kNone,
     .split = kNeverSplit,
     .tally = TallyKind::kFp8Losses,

@@ -58,6 +58,7 @@ const OpDefinition kRopeOp{
     .role = OpRole::kRotary,
     .check = check_rope,
     .cost = elementwise_cost<3>,
+    .kernel_rate = {.part = 0.91},
     .backward = rope_backward,
     .split = kSplitByPositions<RopeAttributes>,
     .pieces = kPositionPieces<RopeAttributes>,

@@ -357,6 +357,7 @@ const OpDefinition kRouteOp{
     .kind = OpKind::kRouting,
     .check = check_route,
     .cost = elementwise_cost<8>,
+    .kernel_rate = {.least_ns = 5000},
     .backward = route_backward,
     .recompute = Recompute::kNone,
     .split = kRouteSplit,
@@ -370,6 +371,7 @@ const OpDefinition kRouteBackwardOp{
     .kind = OpKind::kRouting,
     .check = check_route_backward,
     .cost = elementwise_cost<6>,
+    .kernel_rate = {.least_ns = 5000},
     .split = kSplitByRows,
     .integers = chosen_experts,
 };
@@ -404,6 +406,7 @@ const OpDefinition kRouterLossesOp{
     .kind = OpKind::kRouting,
     .check = check_router_losses,
     .cost = losses_cost,
+    .kernel_rate = {.least_ns = 14000},
     .backward = router_losses_backward,
     .recompute = Recompute::kNone,  // no gradient reads them
     .split = kNeverSplit,           // sums over rows
@@ -417,6 +420,7 @@ const OpDefinition kRouterLossesBackwardOp{
     .kind = OpKind::kRouting,
     .check = check_router_losses_backward,
     .cost = losses_cost,
+    .kernel_rate = {.least_ns = 14000},
     .split = kLossesSplit,
     .added_by_one = "adds",
 };

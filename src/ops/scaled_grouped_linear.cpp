@@ -5,6 +5,7 @@
 #include <string>
 
 #include "ops/attributes.h"
+#include "ops/expert_offsets.h"
 #include "ops/operand_checker.h"
 #include "ops/quantize_grouped.h"
 
@@ -27,14 +28,6 @@ void require_formats(const OperandChecker& operands, const OpSpec& spec) {
   operands.require(
       spec.operands[0].dtype != DType::kF8E5M2 || spec.operands[2].dtype != DType::kF8E5M2,
       "at most one factor may be f8e5m2");
-}
-
-/// Returns E.
-int64_t next_experts(OperandChecker& operands) {
-  const OperandSpec& offsets = operands.next("offsets", Access::kRead, 1);
-  operands.require(offsets.dtype == DType::kI32 && offsets.shape[0] >= 2,
-                   "offsets must be i32 [E+1] of at least one expert");
-  return offsets.shape[0] - 1;
 }
 
 /// The part of one expert of a size of all.
@@ -60,7 +53,7 @@ void check_linear(const OpSpec& spec) {
   require_formats(operands, spec);
   operands.require(x[1] == w[1] && x[1] % kBlock == 0,
                    "x and w must agree in K, a multiple of 128");
-  const int64_t out = part_of(operands, w[0], next_experts(operands));
+  const int64_t out = part_of(operands, w[0], next_offsets(operands));
   expect_result(operands, spec, "y", {x[0], out});
   operands.done();
 }
@@ -71,7 +64,7 @@ void check_dgrad(const OpSpec& spec) {
   const Shape dy = next_factor(operands, "dy", /*is_weight=*/false);
   const Shape w = next_factor(operands, "w", /*is_weight=*/true);
   require_formats(operands, spec);
-  const int64_t out = part_of(operands, w[1], next_experts(operands));
+  const int64_t out = part_of(operands, w[1], next_offsets(operands));
   operands.require(dy[1] == out && w[0] % kBlock == 0,
                    "w must be [K,E M] of dy's M, and K a multiple of 128");
   expect_result(operands, spec, "dx", {dy[0], w[0]});
@@ -84,7 +77,7 @@ void check_wgrad(const OpSpec& spec) {
   const Shape x = next_factor(operands, "x", /*is_weight=*/false);
   const Shape dy = next_factor(operands, "dy", /*is_weight=*/false);
   require_formats(operands, spec);
-  const int64_t experts = next_experts(operands);
+  const int64_t experts = next_offsets(operands);
   operands.require(x[1] == dy[1] && x[1] == GroupedColumns::width(attributes.rows, experts),
                    "x and dy must have the columns of so many rows and experts");
   operands.require(x[0] % kBlock == 0 && dy[0] % kBlock == 0, "K and M must be multiples of 128");
@@ -115,16 +108,6 @@ GemmShape wgrad_shape(const OpSpec& spec) {
           .scales = FactorScales::kRuns,
           .groups = num_experts(spec),
           .grouped = GroupedSize::kDepth};
-}
-
-/// Reads the weights of all experts once, whatever rows they have.
-template <GemmShape (*kShape)(const OpSpec&)>
-OpCost grouped_cost(const OpSpec& spec) {
-  const GemmShape shape = kShape(spec);
-  OpCost cost = operand_bytes(spec);
-  cost.flops = 2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.columns) *
-               static_cast<double>(shape.depth);
-  return cost;
 }
 
 template <GemmShape (*kShape)(const OpSpec&)>

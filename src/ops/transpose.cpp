@@ -25,6 +25,7 @@ const OpDefinition kTransposeOp{
     .kind = OpKind::kCopy,
     .check = check_transpose,
     .cost = elementwise_cost<0>,
+    .kernel_rate = {.part = 0.77},
     .recompute = Recompute::kNone,
     .split = kNeverSplit,
 };

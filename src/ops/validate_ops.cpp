@@ -44,6 +44,11 @@ class OpValidator {
     need_just_if(op_.family == OpFamily::kGemm, op_.gemm_shape != nullptr, "gemm_shape");
     need_just_if(op_.family == OpFamily::kAttention, op_.attention_shape != nullptr,
                  "attention_shape");
+    need(op_.kernel_rate.part > 0 && op_.kernel_rate.part <= 1 && op_.kernel_rate.least_ns >= 0,
+         "kernel_rate", "must be in (0, 1], and its least time at least 0");
+    need(op_.family == OpFamily::kMemoryBound ||
+             (op_.kernel_rate.part == 1 && op_.kernel_rate.least_ns == 0),
+         "kernel_rate", "contradicts its family");
     need_just_if(op_.family == OpFamily::kHostCopy, op_.host_copy.has_value(), "host_copy");
     need((op_.family == OpFamily::kNothing) == (op_.op_class == OpClass::kOrder), "family",
          "contradicts op_class");

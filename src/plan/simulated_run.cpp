@@ -9,6 +9,7 @@
 #include "plan/fold_ranks.h"
 #include "plan/memory_needs.h"
 #include "plan/rank_programs.h"
+#include "sim/step_clock.h"
 
 namespace braid {
 namespace {
@@ -96,8 +97,17 @@ SimulatedRun::SimulatedRun(const RunSpec& run, const CostModel& model, const Sim
     : model_(model),
       options_(options),
       plan_(plan_first_ranks(run, model, planned)),
-      programs_(std::make_shared<const MatchedPrograms>(braid::rank_programs(plan_), model)),
-      result_(simulate(*programs_, model, options)) {
+      programs_(std::make_shared<const MatchedPrograms>(braid::rank_programs(plan_), model)) {
+  run_step();
+}
+
+void SimulatedRun::run_step() {
+  result_ = {};  // its memory
+  ClockedResult clocked = simulate_at_clock(*programs_, model_, options_, routed_load_);
+  result_ = std::move(clocked.result);
+  rank_clock_ = std::move(clocked.rank_clock);
+  ranks_.clear();
+  means_ = {};
   analyze();
 }
 
@@ -120,26 +130,26 @@ void SimulatedRun::analyze() {
 }
 
 int64_t SimulatedRun::step_ns_with_load(double load) const {
-  return simulate_step(*programs_, model_, options_, load) + model_.step_overhead_ns();
+  return simulate_step(*programs_, model_, options_, load, {.rank_clock = rank_clock_}) +
+         model_.step_overhead_ns();
 }
 
 int64_t SimulatedRun::step_ns_with(const PriceChanges& changes) const {
   if (changes == PriceChanges() && routed_load_ == 1.0) {
     return step_ns();
   }
-  if (changes.rank_compute.empty() && changes.node_network.empty()) {
-    return simulate_step(*programs_, model_, options_, 1.0, changes) + model_.step_overhead_ns();
+  PriceChanges all = changes;
+  all.rank_clock = rank_clock_;
+  if (all.rank_compute.empty() && all.node_network.empty()) {
+    return simulate_step(*programs_, model_, options_, 1.0, all) + model_.step_overhead_ns();
   }
-  const RankPrograms programs = split_by_speed(rank_programs(), changes.rank_compute);
-  return simulate(programs, model_, options_, 1.0, changes).step_ns + model_.step_overhead_ns();
+  const RankPrograms programs = split_by_speed(rank_programs(), all.rank_compute);
+  return simulate(programs, model_, options_, 1.0, all).step_ns + model_.step_overhead_ns();
 }
 
 void SimulatedRun::set_routed_load(double load) {
   routed_load_ = load;
-  result_ = simulate(*programs_, model_, options_, load);
-  ranks_.clear();
-  means_ = {};
-  analyze();
+  run_step();
 }
 
 double SimulatedRun::tokens_per_s() const {

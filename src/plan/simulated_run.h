@@ -112,6 +112,8 @@ class SimulatedRun {
   Timeline timeline(std::span<const int> ranks) const;
 
  private:
+  /// Simulates the step at the clock that its mix of kernels gives, and takes its figures.
+  void run_step();
   void analyze();
 
   const CostModel& model_;
@@ -119,6 +121,7 @@ class SimulatedRun {
   RunPlan plan_;
   std::shared_ptr<const MatchedPrograms> programs_;
   double routed_load_ = 1.0;
+  std::vector<double> rank_clock_;  // of its PriceChanges
   SimResult result_;
   std::vector<SimulatedRank> ranks_;
   SimulatedMeans means_;

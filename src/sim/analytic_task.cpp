@@ -29,11 +29,12 @@ constexpr std::array<int64_t, 5> kSplits = {1, 2, 4, 8, 16};
 constexpr int64_t kDepthStep = 64;  ///< of a tile's loop
 /// Of groups of unequal sizes, the last tile is half empty on average.
 constexpr double kLastTilePart = 0.5;
-/// The rate of a product of groups relative to that of a dense product with as many rows as a group
-/// has on average, besides empty parts of tiles. Together they are what others publish for Hopper:
-/// 85% to 95% of dense products at 1024 and more rows per group, 75% to 85% at 512.
-constexpr double kGroupedEfficiency = 0.95;
-constexpr double kFillNs = 1000.0;     ///< to start a tile's loop, and to write the result
+/// The rate of a product of groups relative to that of a dense product, besides empty parts of
+/// tiles. Measured in steps on an H200 (bench/gpu/emulated_h200.md) with one expert of 16,384 rows,
+/// eight and sixteen.
+constexpr double kGroupedEfficiency = 0.97;
+constexpr double kFillNs = 1000.0;     ///< to start a tile's loop, and to write the result; kernels
+                                       ///< for groups do both beside the loop of another tile
 constexpr double kPartialBytes = 4.0;  ///< of an fp32 partial sum; half of it stays in the cache
 /// The share of the power limit that moving operands uses, as a fraction of the time of memory
 /// alone.
@@ -54,7 +55,8 @@ double memory_rate(const DeviceSpec& device) {  // bytes per ns
 struct ProductWork {
   double bytes = 0;
   double peak_flops_per_s = 0;
-  int left_sms = 0;  ///< on which the product does not run
+  int left_sms = 0;         ///< on which the product does not run
+  bool is_grouped = false;  ///< by a kernel for groups
 };
 
 /// Tiles or steps of one group along a size, of which a group has an equal part if it is divided.
@@ -88,7 +90,8 @@ double tiled_ns(const DeviceSpec& device, const GemmShape& shape, const ProductW
                            ? 0.0
                            : static_cast<double>(shape.rows) * static_cast<double>(shape.columns) *
                                  static_cast<double>(split) * kPartialBytes / memory_rate(device);
-  return std::max(waves * (kFillNs + tile_flops / sm_rate), of_power) + parts;
+  const double fill_ns = work.is_grouped ? 0 : kFillNs;
+  return std::max(waves * (fill_ns + tile_flops / sm_rate), of_power) + parts;
 }
 
 /// On an idle device, but for its launch.
@@ -101,13 +104,25 @@ double product_ns(const DeviceSpec& device, const GemmShape& shape, double flops
   double best = std::numeric_limits<double>::infinity();
   for (const Tile& tile : kTiles) {
     for (const int64_t split : kSplits) {
-      if (split > 1 && shape.groups > 1) {
+      if (split > 1 && work.is_grouped) {
         break;  // kernels for groups do not split the depth
       }
       best = std::min(best, tiled_ns(device, shape, work, tile, split));
     }
   }
-  return std::max(memory_ns, shape.groups > 1 ? best / kGroupedEfficiency : best);
+  return std::max(memory_ns, work.is_grouped ? best / kGroupedEfficiency : best);
+}
+
+/// The rate of forward products of FP8 factors with one scale each on Hopper, relative to the other
+/// products with such scales: their sums stay in the tensor cores, which keep fewer bits. Measured
+/// in steps on an H200 (bench/gpu/emulated_h200.md).
+constexpr double kFastSumsGain = 1.1;
+
+double sums_gain(const DeviceSpec& device, const OpSpec& spec) {
+  return device.hopper_products && has_role(spec, OpRole::kScaledProduct) &&
+                 gemm_shape(spec).scales == FactorScales::kOne
+             ? kFastSumsGain
+             : 1;
 }
 
 /// Two kernels convert the factors, if the device does not multiply them as they are.
@@ -117,25 +132,27 @@ double scaled_product_ns(const DeviceSpec& device, const OpSpec& spec, const Gem
   const double conversion_ns =
       converted == 0 ? 0.0
                      : converted / memory_rate(device) + 2 * static_cast<double>(device.launch_ns);
-  return conversion_ns +
-         product_ns(device, shape, flops,
-                    {.bytes = scaled_product_bytes(device, spec, shape.scales),
-                     .peak_flops_per_s = scaled_product_peak(device, shape.scales)});
+  return conversion_ns + product_ns(device, shape, flops,
+                                    {.bytes = scaled_product_bytes(device, spec, shape.scales),
+                                     .peak_flops_per_s = scaled_product_peak(device, shape.scales) *
+                                                         sums_gain(device, spec),
+                                     .is_grouped = is_grouped_product(spec)});
 }
 
 /// Of a product without scales.
-double plain_product_ns(const DeviceSpec& device, const GemmShape& shape, const OpCost& cost,
-                        int left_sms = 0) {
+double plain_product_ns(const DeviceSpec& device, const OpSpec& spec, const GemmShape& shape,
+                        const OpCost& cost, int left_sms = 0) {
   return product_ns(device, shape, cost.flops,
                     {.bytes = cost.bytes_read + cost.bytes_written,
                      .peak_flops_per_s = device.peak_flops_per_s(shape.dtype),
-                     .left_sms = left_sms});
+                     .left_sms = left_sms,
+                     .is_grouped = is_grouped_product(spec)});
 }
 
 double gemm_ns(const DeviceSpec& device, const OpSpec& spec, const OpCost& cost) {
   const GemmShape shape = gemm_shape(spec);
   return shape.scales != FactorScales::kNone ? scaled_product_ns(device, spec, shape, cost.flops)
-                                             : plain_product_ns(device, shape, cost);
+                                             : plain_product_ns(device, spec, shape, cost);
 }
 
 /// What attention that separates documents reaches of the peak, with documents of a mean length: by
@@ -176,19 +193,20 @@ double attention_ns(const DeviceSpec& device, const AttentionShape& shape, doubl
 
 /// The time that SwiGLU's backward adds to the product in whose epilogue it runs, as a fraction of
 /// the product's time, at a depth of `kEpilogueDepth`.
-constexpr double kEpiloguePart = 0.143;
+constexpr double kEpiloguePart = 0.07;
 constexpr double kEpilogueDepth = 4096;
+constexpr double kEpilogueExponent = 0.9;
 
-/// The time that the epilogue adds to a product, as a fraction of it. Measured on H200
-/// (profiles/h200.json) relative to this model's products: forward almost nothing; backward, which
-/// reads and writes twice as much per element of the product, 9% at depth 8192, 14% at 4096, 22% at
-/// 2048 and 27% at 1536, since tiles of less depth take less time to hide the same.
+/// The time that the epilogue adds to a product, as a fraction of it. Measured in steps on an H200
+/// (bench/gpu/emulated_h200.md) relative to this model's products: forward nothing; backward, which
+/// reads and writes twice as much per element of the product, 6% at depth 5120, 7% at 4096, 13% at
+/// 2048 and 17% at 1536, since tiles of less depth take less time to hide the same.
 double epilogue_part(const OpSpec& spec) {
   if (has_role(unfused(spec).product, OpRole::kProduct)) {
     return 0.0;
   }
   const auto depth = static_cast<double>(gemm_shape(spec).depth);
-  return kEpiloguePart * std::pow(kEpilogueDepth / depth, 2.0 / 3);
+  return kEpiloguePart * std::pow(kEpilogueDepth / depth, kEpilogueExponent);
 }
 
 /// The rate of small products inside of a kernel, as a part of that of large ones. Measured for
@@ -201,6 +219,15 @@ double arithmetic_rate(const DeviceSpec& device, const OpSpec& spec) {
   return find_op(spec.op).has_inner_products ? device.peak_flops_per_s(spec.operands[0].dtype) *
                                                    device.gemm_fraction * kInnerProductPart * 1e-9
                                              : device.f32_flops_per_s * 1e-9;
+}
+
+/// Of a memory-bound op whose bytes alone take `memory_ns`.
+double kernel_memory_ns(const DeviceSpec& device, const OpSpec& spec, double memory_ns) {
+  if (device.is_host) {
+    return memory_ns;
+  }
+  const KernelRate& rate = find_op(spec.op).kernel_rate;
+  return std::max(memory_ns / rate.part, static_cast<double>(rate.least_ns));
 }
 
 /// The rates of products and fused attention under the device's software, relative to braid's.
@@ -253,13 +280,14 @@ double fused_product_ns(const DeviceSpec& device, const OpSpec& spec, double pro
 
 bool stays_on_its_sms(const DeviceSpec& device, const OpSpec& spec) {
   return device.hopper_products && family_of(spec) == OpFamily::kGemm &&
-         (is_fused_product(spec) || gemm_shape(spec).groups > 1);
+         (is_fused_product(spec) || is_grouped_product(spec));
 }
 
 double slowdown_by_left_sms(const DeviceSpec& device, const OpSpec& spec, int sms) {
   const GemmShape shape = gemm_shape(spec);
   const OpCost cost = spec_cost(spec);
-  return plain_product_ns(device, shape, cost, sms) / plain_product_ns(device, shape, cost);
+  return plain_product_ns(device, spec, shape, cost, sms) /
+         plain_product_ns(device, spec, shape, cost);
 }
 
 double analytic_task_ns(const DeviceSpec& device, const OpSpec& spec) {
@@ -284,7 +312,7 @@ double analytic_task_ns(const DeviceSpec& device, const OpSpec& spec) {
       break;
     case OpFamily::kMemoryBound:
       compute_ns = cost.flops / arithmetic_rate(device, spec);
-      memory_ns *= stack.memory_passes;
+      memory_ns = kernel_memory_ns(device, spec, memory_ns) * stack.memory_passes;
       break;
     case OpFamily::kHostCopy:
       return analytic_host_copy_ns(device, host_copy_bytes(spec));

@@ -61,6 +61,7 @@ constexpr std::array kKeys = {
     Key{"peak", "sms", BRAID_PLACE(num_sms), 0, 1e5, 1, true},
     Key{"reached", "gemm", BRAID_PLACE(gemm_fraction), 0.01, 1, 1, true},
     Key{"reached", "gemm_burst", BRAID_PLACE(gemm_burst_fraction), 0.01, 1, 1, true},
+    Key{"reached", "most_clock", BRAID_PLACE(most_clock), 1, 2, 1, false},
     Key{"reached", "memory", BRAID_PLACE(memory_fraction), 0.01, 1, 1, true},
     Key{"reached", "fp8_one", BRAID_PLACE(fp8_parts.one), 0, 1},
     Key{"reached", "fp8_squares", BRAID_PLACE(fp8_parts.squares), 0, 1},

@@ -126,6 +126,9 @@ struct DeviceSpec {
   double gemm_fraction = 1;  ///< of the peak, for long products of good shape under steady load
   double gemm_burst_fraction = 1;  ///< the same for bursts, in which the power limit does not
                                    ///< reduce the clock
+  /// The highest clock of products in a step, relative to that of products alone under steady load,
+  /// however little power the rest of the step needs (sim/step_clock.h); 1: not known.
+  double most_clock = 1;
   AttentionRates attention;
   AttentionRates attention_backward;  ///< for the bitwise repeatable algorithm
   int num_sms = 0;  ///< blocks that run at once; 0: work splits without remainder (a CPU)

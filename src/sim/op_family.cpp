@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "ops/integer_values.h"
 #include "ops/op.h"
 #include "ops/rope_scaling.h"
 
@@ -40,6 +41,19 @@ GemmShape gemm_shape(const OpSpec& spec) {
   const OpDefinition& op = find_op(spec.op);
   check(op.gemm_shape != nullptr, "op {} is no matrix product", spec.op);
   return op.gemm_shape(spec);
+}
+
+bool is_grouped_product(const OpSpec& spec) {
+  if (family_of(spec) != OpFamily::kGemm) {
+    return false;
+  }
+  for (size_t i = 0; i < spec.operands.size(); ++i) {
+    if (spec.operands[i].dtype == DType::kI32 &&
+        integer_need(spec, i).rule == IntegerRule::kOffsets) {
+      return true;
+    }
+  }
+  return false;
 }
 
 AttentionShape attention_shape(const OpSpec& spec) {

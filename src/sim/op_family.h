@@ -25,6 +25,10 @@ int64_t host_copy_bytes(const OpSpec& spec);
 /// product writes. The spec must have passed `check_spec`.
 GemmShape gemm_shape(const OpSpec& spec);
 
+/// Whether a product is of groups, of which there may be one: its rows or its depth end where an
+/// operand says.
+bool is_grouped_product(const OpSpec& spec);
+
 /// Sizes of a spec of family kAttention, which must have passed `check_spec`.
 AttentionShape attention_shape(const OpSpec& spec);
 

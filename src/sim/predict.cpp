@@ -1,11 +1,14 @@
 #include "sim/predict.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <numeric>
 #include <optional>
 #include <vector>
 
 #include "ops/routed_rows.h"
+#include "sim/step_clock.h"
 
 namespace braid {
 namespace {
@@ -33,6 +36,35 @@ Cost cost_in(const Program& program, const OpSpec& spec, const CostModel& model,
   return cost;
 }
 
+/// Sums of times of kernels alone, by family and source.
+using TimesAlone = std::array<std::array<int64_t, kNumCostSources>, kNumOpFamilies>;
+
+double sum_of(const TimesAlone& alone, OpFamily family) {
+  const auto& of_family = alone[static_cast<size_t>(family)];
+  return static_cast<double>(std::accumulate(of_family.begin(), of_family.end(), int64_t{0}));
+}
+
+/// At the clock of a step in which nothing overlaps.
+SerialPrediction at_clock(const CostModel& model, const TimesAlone& alone) {
+  const DeviceSpec& device = model.cluster().device;
+  const double clock = step_clock(device, {.products = sum_of(alone, OpFamily::kGemm),
+                                           .attention = sum_of(alone, OpFamily::kAttention),
+                                           .memory_bound = sum_of(alone, OpFamily::kMemoryBound),
+                                           .waiting = sum_of(alone, OpFamily::kCommunication)});
+  SerialPrediction prediction;
+  prediction.step_overhead_ns = model.step_overhead_ns();
+  for (size_t family = 0; family < kNumOpFamilies; ++family) {
+    const double factor =
+        device.most_clock > 1 ? clock_change(static_cast<OpFamily>(family), clock) : kSamePrice;
+    for (size_t source = 0; source < kNumCostSources; ++source) {
+      const int64_t ns = std::llround(static_cast<double>(alone[family][source]) * factor);
+      add(prediction.family_ns[family], ns);
+      add(prediction.source_ns[source], ns);
+    }
+  }
+  return prediction;
+}
+
 }  // namespace
 
 int64_t SerialPrediction::compute_ns() const {
@@ -50,8 +82,7 @@ int64_t SerialPrediction::step_ns() const {
 SerialPrediction predict_serial(const Program& program, const CostModel& model, double routed_load,
                                 const PriceChanges& changes) {
   const RoutedRows rows(program, routed_load);
-  SerialPrediction prediction;
-  prediction.step_overhead_ns = model.step_overhead_ns();
+  TimesAlone alone{};
   struct Known {
     Cost cost;
     OpFamily family;
@@ -65,10 +96,10 @@ SerialPrediction predict_serial(const Program& program, const CostModel& model, 
       price = {cost_in(program, rows.priced(program.specs[spec]), model, changes),
                family_of(program.specs[spec])};
     }
-    add(prediction.family_ns[static_cast<size_t>(price->family)], price->cost.ns);
-    add(prediction.source_ns[static_cast<size_t>(price->cost.source)], price->cost.ns);
+    add(alone[static_cast<size_t>(price->family)][static_cast<size_t>(price->cost.source)],
+        price->cost.ns);
   }
-  return prediction;
+  return at_clock(model, alone);
 }
 
 }  // namespace braid

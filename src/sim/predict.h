@@ -10,8 +10,8 @@
 
 namespace braid {
 
-/// The tasks of a program run one after the other, as on one stream: sums of their durations alone,
-/// each at most kMaxCostNs.
+/// The tasks of a program run one after the other, as on one stream: sums of their durations at the
+/// clock of such a step (sim/step_clock.h), each at most kMaxCostNs.
 struct SerialPrediction {
   std::array<int64_t, kNumOpFamilies> family_ns{};   ///< by OpFamily
   std::array<int64_t, kNumCostSources> source_ns{};  ///< by CostSource: the source of the sums

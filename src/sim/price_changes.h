@@ -25,6 +25,8 @@ struct PriceChanges {
   double network_links = kSamePrice;                               ///< communication between nodes
   std::array<double, kNumGroupKinds> group_kinds = same_prices();  ///< by GroupKind
   std::vector<double> rank_compute = {};  ///< by rank: all compute of that rank; empty: unchanged
+  std::vector<double> rank_clock = {};  ///< by rank: its clock (sim/step_clock.h), equal for alike
+                                        ///< ranks; empty: each kernel has its own
   std::vector<double> node_network = {};  ///< by node: communication between it and others; the
                                           ///< slowest node of a group counts. Empty: unchanged
 

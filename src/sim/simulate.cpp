@@ -72,6 +72,11 @@ void run_to_the_end(SimRun& run, const SimOptions& options, const RankCalls& cal
   }
 }
 
+void check_needs_no_matching(const PriceChanges& changes) {
+  check(changes.rank_compute.empty() && changes.node_network.empty(),
+        "prices of single ranks or nodes need programs that are matched for them");
+}
+
 }  // namespace
 
 MatchedPrograms::MatchedPrograms(RankPrograms ranks, const CostModel& model,
@@ -122,8 +127,9 @@ SimResult simulate(const RankPrograms& ranks, const CostModel& model, const SimO
 }
 
 SimResult simulate(const MatchedPrograms& programs, const CostModel& model,
-                   const SimOptions& options, double routed_load) {
-  const SimPlan plan(programs.calls(), model, routed_load, {});
+                   const SimOptions& options, double routed_load, const PriceChanges& changes) {
+  check_needs_no_matching(changes);
+  const SimPlan plan(programs.calls(), model, routed_load, changes);
   SimRun run(plan);
   SimResult result = empty_result(programs.calls(), plan);
   result.times.resize(plan.num_tasks());
@@ -133,8 +139,7 @@ SimResult simulate(const MatchedPrograms& programs, const CostModel& model,
 
 int64_t simulate_step(const MatchedPrograms& programs, const CostModel& model,
                       const SimOptions& options, double routed_load, const PriceChanges& changes) {
-  check(changes.rank_compute.empty() && changes.node_network.empty(),
-        "prices of single ranks or nodes need programs that are matched for them");
+  check_needs_no_matching(changes);
   const SimPlan plan(programs.calls(), model, routed_load, changes);
   SimRun run(plan);
   SimResult result = empty_result(programs.calls(), plan);

@@ -108,11 +108,13 @@ class Simulator {
 SimResult simulate(const RankPrograms& ranks, const CostModel& model,
                    const SimOptions& options = {}, double routed_load = 1.0,
                    const PriceChanges& changes = {});
+/// `changes` has no factors of single nodes or ranks, for which the calls would have to be matched
+/// anew.
 SimResult simulate(const MatchedPrograms& programs, const CostModel& model,
-                   const SimOptions& options = {}, double routed_load = 1.0);
+                   const SimOptions& options = {}, double routed_load = 1.0,
+                   const PriceChanges& changes = {});
 
-/// The same without the times of tasks: `SimResult::step_ns`. `changes` has no factors of single
-/// nodes or ranks, for which the calls would have to be matched anew.
+/// The same without the times of tasks: `SimResult::step_ns`.
 int64_t simulate_step(const MatchedPrograms& programs, const CostModel& model,
                       const SimOptions& options = {}, double routed_load = 1.0,
                       const PriceChanges& changes = {});

@@ -6,6 +6,7 @@
 #include "ops/routed_rows.h"
 #include "sim/analytic_model.h"
 #include "sim/op_family.h"
+#include "sim/step_clock.h"
 
 namespace braid {
 namespace {
@@ -80,12 +81,14 @@ Group TaskPricer::placed_group(uint32_t rank_class, uint32_t use) const {
 
 TaskPrice TaskPricer::changed(TaskPrice price, const OpSpec& spec, uint32_t rank_class) const {
   if (price.unit == SimUnit::kCompute) {
+    const auto rank = static_cast<size_t>(calls_.first_rank(rank_class));
     const double of_rank =
-        changes_.rank_compute.empty()
-            ? kSamePrice
-            : changes_.rank_compute.at(static_cast<size_t>(calls_.first_rank(rank_class)));
-    price.work_ns =
-        changed_work(price.work_ns, of_rank * compute_change(changes_, spec, price.family));
+        changes_.rank_compute.empty() ? kSamePrice : changes_.rank_compute.at(rank);
+    const double of_clock = changes_.rank_clock.empty()
+                                ? kSamePrice
+                                : clock_change(price.family, changes_.rank_clock.at(rank));
+    price.work_ns = changed_work(price.work_ns,
+                                 of_rank * of_clock * compute_change(changes_, spec, price.family));
   }
   return price;
 }

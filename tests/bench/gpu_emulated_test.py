@@ -54,14 +54,30 @@ class EmulatedTest(unittest.TestCase):
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             self.assertEqual(sum(emulated.measure(each, results) for each in (words, fp8, skewed)), 0, printed.getvalue())
         self.assertIn("llama-8b-tp, defaults-skewed: has no experts", printed.getvalue())
+        emulated.simulate_again(words, results)
         page = emulated.page(results, True)
+        again = page[page.index("## With newer prices"):page.index("## Exchanges of rows")]
         for case in cases:
             self.assertIn(f"| {case} | defaults | ", page)
+            self.assertRegex(again, rf"\| {case} \| defaults \| [0-9.]+ \| [0-9.]+ \| ")
         self.assertIn("| llama-8b-zero3 | defaults-block | ", page)
         self.assertRegex(page, r"\| qwen3-30b-a3b-ep \| defaults \| 1\.00 \|  \| ")
         self.assertRegex(page, r"\| mixtral-8x7b-ep \| defaults-skewed \| [1-4]\.[0-9]+ \| ")
         self.assertIn("pipeline ", page)
         self.assertIn("the same", page)
+
+    def test_simulations_that_are_newer_are_beside_what_was_measured(self):
+        again = {"kind": "again", "time": "2026-01-02 00:00:00", "small": True, "variant": "found", "step_ns": 104_000_000, "compute_ns": 82_000_000}
+        machine = {"kind": "machine", "gpu": "X", "driver": "1", "cpu": "Y", "cores": 2}
+        results = self.results_of(machine, record("llama-8b-tp"), record("llama-8b-cp", notes=["loss or gradients are not finite"]),
+                                  {**again, "case": "llama-8b-tp"}, {**again, "case": "llama-8b-cp"})
+        page = emulated.page(results, True)
+        section = page[page.index("## With newer prices"):page.index("## Parts of the error")]
+        self.assertIn("2026-01-02", section)
+        self.assertIn("| llama-8b-tp | found | 100.0 | 104.0 | +4.0% | 80.0 | 82.0 | +2.5% |", section)
+        self.assertIn("mean absolute error 2.5%, at most 2.5%", section)
+        self.assertNotIn("llama-8b-cp", section)
+        self.assertNotIn("## With newer prices", emulated.page(self.results_of(machine, record("llama-8b-tp")), True))
 
     def test_a_found_run_file_says_all(self):
         (self.folder / "llama-8b-tp.toml").write_text("", encoding="utf-8")

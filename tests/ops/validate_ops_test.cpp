@@ -65,6 +65,15 @@ TEST(ValidateOp, NamesOpAndFieldOfAComputeOp) {
           {"family is missing", [](OpDefinition& op) { op.family.reset(); }},
           {"kind is missing", [](OpDefinition& op) { op.kind.reset(); }},
           {"split is missing", [](OpDefinition& op) { op.split = {}; }},
+          {"kernel_rate must be", [](OpDefinition& op) { op.kernel_rate.part = 0; }},
+          {"kernel_rate must be", [](OpDefinition& op) { op.kernel_rate.part = 1.01; }},
+          {"kernel_rate must be", [](OpDefinition& op) { op.kernel_rate.least_ns = -1; }},
+          {"kernel_rate contradicts",
+           [](OpDefinition& op) {
+             op.family = OpFamily::kGemm;
+             op.gemm_shape = no_shape;
+             op.kernel_rate.part = 0.5;
+           }},
           {"source rounds no operand",
            [](OpDefinition& op) { op.source = {.num_operands = 2, .result = 2}; }},
           {"gemm_shape is missing", [](OpDefinition& op) { op.family = OpFamily::kGemm; }},

@@ -10,6 +10,7 @@
 #include "plan/rank_programs.h"
 #include "plan/simulated_run.h"
 #include "sim/analytic_model.h"
+#include "sim/step_clock.h"
 #include "support/emulated_layouts.h"
 
 namespace braid {
@@ -102,7 +103,7 @@ TEST(FoldRanks, ChangesNoTimeAndNoMemory) {
     ASSERT_EQ(folded.plan().ranks.size() + folded.plan().stand_ins.size(), plan.ranks.size());
     const RankPrograms all = rank_programs(plan);
     const RankPrograms few = folded.rank_programs();
-    const SimResult result = simulate(all, *model);
+    const SimResult result = simulate_at_clock(MatchedPrograms(all, *model), *model).result;
     EXPECT_EQ(folded.result().step_ns, result.step_ns);
     for (int rank = 0; rank < run.mesh.num_ranks(); ++rank) {
       const RankTimeline expected = simulated_timeline(all, result, rank);

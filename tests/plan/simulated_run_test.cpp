@@ -12,6 +12,7 @@
 #include "config/validate.h"
 #include "plan/describe_simulation.h"
 #include "sim/analytic_model.h"
+#include "sim/step_clock.h"
 #include "support/emulated_layouts.h"
 #include "support/thinned.h"
 
@@ -33,7 +34,7 @@ std::vector<RankTimeline> every_rank(const RunConfig& config, const CostModel& m
     ranks.program_of.push_back(static_cast<uint32_t>(ranks.programs.size()));
     ranks.programs.push_back(&rank.programs[kTrainProgram]);
   }
-  const SimResult result = simulate(ranks, model);
+  const SimResult result = simulate_at_clock(MatchedPrograms(ranks, model), model).result;
   std::vector<RankTimeline> timelines;
   for (int rank = 0; rank < ranks.num_ranks(); ++rank) {
     timelines.push_back(simulated_timeline(ranks, result, rank));

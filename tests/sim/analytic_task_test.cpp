@@ -3,9 +3,11 @@
 
 #include "ops/attention.h"
 #include "ops/attributes.h"
+#include "ops/expert_rows.h"
 #include "ops/linear_swiglu.h"
 #include "ops/mamba2.h"
 #include "sim/analytic_model.h"
+#include "sim/op_family.h"
 #include "sim/sim_specs.h"
 
 namespace braid {
@@ -157,6 +159,30 @@ TEST(AnalyticMemoryBound, IsBytesOverTheBandwidthOfACopy) {
   EXPECT_EQ(model->task_ns(add_spec(1)), model->launch_ns());
 }
 
+// The same bytes take longer where kernels are slower than copies, or have a least time; on a CPU
+// nothing is known.
+TEST(AnalyticMemoryBound, HasTheRateOfItsKernel) {
+  const DeviceSpec& h200 = *find_device("h200");
+  DeviceSpec host = h200;
+  host.is_host = true;
+  const OpSpec norm{"rmsnorm",
+                    to_attributes(NormAttributes{}),
+                    {read(DType::kBF16, {16384, 4096}), read(DType::kBF16, {4096}),
+                     write(DType::kBF16, {16384, 4096}), write(DType::kF32, {16384})}};
+  const auto launch = static_cast<double>(h200.launch_ns);
+  const double copy_ns = 1e9 * (spec_cost(norm).bytes_read + spec_cost(norm).bytes_written) /
+                         (h200.memory_bytes_per_s * h200.memory_fraction);
+  EXPECT_LT(kRmsnormOp.kernel_rate.part, 0.95);
+  EXPECT_NEAR(analytic_task_ns(h200, norm), copy_ns / kRmsnormOp.kernel_rate.part + launch, 1);
+  EXPECT_NEAR(analytic_task_ns(host, norm), copy_ns + launch, 1);
+  const OpSpec sort{"sort_rows",
+                    to_attributes(SortRowsAttributes{}),
+                    {read(DType::kI32, {8, 2}), write(DType::kI32, {8, 2}),
+                     write(DType::kI32, {16}), write(DType::kI32, {5}), write(DType::kF32, {4})}};
+  EXPECT_NEAR(analytic_task_ns(h200, sort),
+              static_cast<double>(kSortRowsOp.kernel_rate.least_ns) + launch, 1);
+}
+
 // A layer of Nemotron-H-8B: sums over chunks at a small part of the rate of large products, no
 // faster than its rows cross memory.
 TEST(AnalyticMemoryBound, StatesHaveTensorCores) {
@@ -252,23 +278,46 @@ double grouped_rate(const OpSpec& grouped, const OpSpec& dense) {
   return analytic_task_ns(h200, dense) / analytic_task_ns(h200, grouped);
 }
 
-// What others publish for Hopper: 85% to 95% of the dense rate at 1024 and more rows per expert,
-// 75% to 85% at 512. Of the gradients, whose depth is short, less.
+// Steady products of groups on an H200 (bench/notes.md, "FP8 experts"): those of Qwen3-30B-A3B, 128
+// experts with 1,024 rows each, and of Mixtral 8x7B, 8 with 4,096.
+TEST(AnalyticGemm, OfGroupsIsWithin12PercentOfH200) {
+  const auto model = model_of("h200");
+  const std::vector<MeasuredRate> measured = {
+      {grouped_linear_spec(131072, 1536, 2048, 128), 653},
+      {grouped_linear_spec(131072, 2048, 1536, 128), 634},
+      {grouped_linear_spec(32768, 28672, 4096, 8), 643},
+      {grouped_linear_spec(32768, 4096, 28672, 8), 677},
+      {grouped_linear_wgrad_spec(32768, 28672, 4096, 8), 639}};
+  for (const MeasuredRate& point : measured) {
+    EXPECT_NEAR(rate(*model, point.spec) / point.tflops_per_s, 1.0, 0.12)
+        << point.spec.op << " " << to_string(point.spec.operands[0].shape);
+  }
+}
+
 TEST(AnalyticGemm, GroupsReachAShareOfTheDenseRate) {
   const auto rate = [](int64_t rows_per_expert) {
     const int64_t rows = 64 * rows_per_expert;
     return grouped_rate(grouped_linear_spec(rows, 2816, 2048, 64), linear_spec(rows, 2816, 2048));
   };
   EXPECT_GT(rate(512), 0.75);
-  EXPECT_LT(rate(512), 0.86);
-  EXPECT_GT(rate(1024), 0.85);
-  EXPECT_LT(rate(4096), 0.95);
   EXPECT_LT(rate(512), rate(1024));
   EXPECT_LT(rate(1024), rate(4096));
+  EXPECT_LT(rate(4096), 1.0);
   const double of_wgrad = grouped_rate(grouped_linear_wgrad_spec(64 * 1024, 2816, 2048, 64),
                                        linear_wgrad_spec(64 * 1024, 2816, 2048));
   EXPECT_GT(of_wgrad, 0.6);
-  EXPECT_LT(of_wgrad, 0.95);
+  EXPECT_LT(of_wgrad, 0.97);
+}
+
+// A rank with one expert takes the kernel for groups, which is slower than that for products.
+TEST(AnalyticGemm, OneGroupIsNotADenseProduct) {
+  const OpSpec one = grouped_linear_spec(16384, 28672, 4096, 1);
+  EXPECT_TRUE(is_grouped_product(one));
+  EXPECT_FALSE(is_grouped_product(linear_spec(16384, 28672, 4096)));
+  EXPECT_FALSE(is_grouped_product(add_spec(64)));
+  const double part = grouped_rate(one, linear_spec(16384, 28672, 4096));
+  EXPECT_GT(part, 0.9);
+  EXPECT_LT(part, 0.98);
 }
 
 // With few rows, reading the weights of all experts is the limit.
@@ -306,20 +355,23 @@ TEST(AnalyticGemm, IsBelowTheBestProductsOfOtherDevices) {
   }
 }
 
-// A little more than the product on Hopper, where kernels do both, and both elsewhere. Measured,
-// against products of as many operations (bench/gpu/h200.md): 669, 675, 681 and 613, 572, 614.
-TEST(AnalyticGemm, WithSwigluIsWithin4PercentOfH200) {
+// A little more than the product on Hopper, where kernels do both, and both elsewhere. Measured
+// alone, against products of as many operations (bench/gpu/h200.md): 669, 675, 681 and 613, 572,
+// 614. The prices of the backward are those of steps, in which it takes up to 8% less.
+TEST(AnalyticGemm, WithSwigluIsCloseToH200) {
   const auto model = model_of("h200");
-  const std::vector<MeasuredRate> measured = {
-      {linear_swiglu_spec(8192, 14336, 4096), 669},
-      {linear_swiglu_spec(16384, 8192, 2048), 675},
-      {linear_swiglu_spec(16384, 18944, 3584), 681},
+  const std::vector<MeasuredRate> forward = {{linear_swiglu_spec(8192, 14336, 4096), 669},
+                                             {linear_swiglu_spec(16384, 8192, 2048), 675},
+                                             {linear_swiglu_spec(16384, 18944, 3584), 681}};
+  const std::vector<MeasuredRate> backward = {
       {linear_dgrad_swiglu_backward_spec(8192, 4096, 14336), 613},
       {linear_dgrad_swiglu_backward_spec(16384, 2048, 8192), 572},
       {linear_dgrad_swiglu_backward_spec(16384, 3584, 18944), 614}};
-  for (const MeasuredRate& point : measured) {
-    EXPECT_NEAR(rate(*model, point.spec) / point.tflops_per_s, 1.0, 0.04)
-        << point.spec.op << " " << to_string(point.spec.operands[0].shape);
+  for (const MeasuredRate& point : forward) {
+    EXPECT_NEAR(rate(*model, point.spec) / point.tflops_per_s, 1.0, 0.04);
+  }
+  for (const MeasuredRate& point : backward) {
+    EXPECT_NEAR(rate(*model, point.spec) / point.tflops_per_s, 1.04, 0.05);
   }
 }
 
@@ -332,7 +384,7 @@ TEST(AnalyticGemm, WithSwigluCostsWhatItsEpilogueAdds) {
   };
   for (const char* const device : {"h100", "h200"}) {
     EXPECT_NEAR(in_products(*model_of(device), forward), 1.0, 1e-4) << device;
-    EXPECT_NEAR(in_products(*model_of(device), backward), 1.143, 1e-4) << device;
+    EXPECT_NEAR(in_products(*model_of(device), backward), 1.07, 1e-4) << device;
   }
   for (const char* const device : {"a100", "b200", "cpu"}) {
     const auto model = model_of(device);

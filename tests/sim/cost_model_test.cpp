@@ -1,6 +1,7 @@
 #include "sim/cost_model.h"
 
 #include <array>
+#include <cmath>
 
 #include "ops/attributes.h"
 #include "ops/collectives.h"
@@ -127,15 +128,20 @@ TEST_F(TwoNodes, SerialPredictionAddsUp) {
   add(all_reduce_spec(1 << 20, 1));
   const Program program = builder_.take();
   const SerialPrediction prediction = predict_serial(program, *model_);
-  const int64_t gemm = model_->task_ns(linear_spec(64, 64, 64));
+  // Most of the time is communication, so the clock is as high as it may be.
+  const double most_clock = model_->cluster().device.most_clock;
+  const int64_t gemm =
+      std::llround(static_cast<double>(model_->task_ns(linear_spec(64, 64, 64))) / most_clock);
   const int64_t adds = 2 * model_->task_ns(add_spec(1000));
   const int64_t comm = cheapest_comm(*model_, CommKind::kAllReduce, {2, 1, 2}, 4 << 20).ns;
-  EXPECT_EQ(prediction.family_ns[static_cast<size_t>(OpFamily::kGemm)], gemm);
+  const int64_t found = prediction.family_ns[static_cast<size_t>(OpFamily::kGemm)];
+  EXPECT_NEAR(static_cast<double>(found), static_cast<double>(gemm),
+              0.002 * static_cast<double>(gemm));
   EXPECT_EQ(prediction.family_ns[static_cast<size_t>(OpFamily::kMemoryBound)], adds);
-  EXPECT_EQ(prediction.compute_ns(), gemm + adds);
+  EXPECT_EQ(prediction.compute_ns(), found + adds);
   EXPECT_EQ(prediction.communication_ns(), comm);
-  EXPECT_EQ(prediction.step_ns(), gemm + adds + comm + model_->step_overhead_ns());
-  EXPECT_EQ(prediction.source_ns[static_cast<size_t>(CostSource::kAnalytic)], gemm + adds + comm);
+  EXPECT_EQ(prediction.step_ns(), found + adds + comm + model_->step_overhead_ns());
+  EXPECT_EQ(prediction.source_ns[static_cast<size_t>(CostSource::kAnalytic)], found + adds + comm);
 }
 
 TEST_F(TwoNodes, SumsOfEternitiesDoNotOverflow) {

@@ -38,9 +38,10 @@ class FixedCosts final : public CostModel {
   Contention contention_;
 };
 
-/// `num_devices` of H100 in nodes of `per_node`.
+/// `num_devices` of H100 in nodes of `per_node`, whose clock is always that of products alone.
 inline Cluster small_cluster(int num_devices, int per_node) {
   Cluster cluster = make_cluster(*find_device("h100"), num_devices);
+  cluster.device.most_clock = 1;
   cluster.devices_per_node = per_node;
   return cluster;
 }

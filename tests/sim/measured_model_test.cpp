@@ -187,8 +187,8 @@ TEST(MeasuredModel, PricesAProductWithSwigluByItsTwoOps) {
       {unfused(shallow).product, {816'000, 0}},   {unfused(shallow).activation, {314'000, 0}}};
   const auto model = model_of(tasks);
   EXPECT_EQ(model->task_cost(forward), (Cost{2'849'000, CostSource::kInterpolated}));
-  EXPECT_EQ(model->task_cost(deep), (Cost{1'671'066, CostSource::kInterpolated}));
-  EXPECT_EQ(model->task_cost(shallow), (Cost{1'001'231, CostSource::kInterpolated}));
+  EXPECT_EQ(model->task_cost(deep), (Cost{1'564'340, CostSource::kInterpolated}));
+  EXPECT_EQ(model->task_cost(shallow), (Cost{922'590, CostSource::kInterpolated}));
   Profile profile = h200_profile(tasks);
   profile.device_kind = "cpu";
   EXPECT_EQ(make_measured_model(profile, 1)->task_ns(forward), 3'011'000);
