@@ -56,6 +56,10 @@ class DependencyBuilder {
       : program_(program),
         whole_(program.buffers.size()),
         split_index_(program.buffers.size(), kNone) {
+    num_elems_.reserve(program.buffers.size());
+    for (const Buffer& buffer : program.buffers) {
+      num_elems_.push_back(buffer.num_elems());
+    }
     graph_.row_begin.reserve(program.tasks.size() + 1);
     graph_.predecessors.reserve(program.operands.size());
   }
@@ -178,7 +182,7 @@ class DependencyBuilder {
     return range.begin == 0 && range.end == num_elems(range.buffer) && range.end > 0;
   }
 
-  int64_t num_elems(BufferId buffer) const { return program_.buffers[buffer.index()].num_elems(); }
+  int64_t num_elems(BufferId buffer) const { return num_elems_[buffer.index()]; }
 
   void close_row() {
     std::ranges::sort(found_);
@@ -192,6 +196,7 @@ class DependencyBuilder {
 
   const Program& program_;
   DependencyGraph graph_;
+  std::vector<int64_t> num_elems_;     // by buffer: close together, since each operand is looked up
   std::vector<History> whole_;         // by buffer: its history while it has only one part
   std::vector<uint32_t> split_index_;  // by buffer: its parts in `split_`, or kNone
   std::vector<std::vector<Part>> split_;

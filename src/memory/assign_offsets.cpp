@@ -79,14 +79,22 @@ int64_t good_enough_bytes(int64_t lower_bound_bytes) {
 
 Packing assign_offsets(const LiveRanges& ranges, std::span<const int64_t> sizes_bytes,
                        int64_t lower_bound_bytes, int64_t budget_ns) {
+  Sweeps sweeps(ranges, sizes_bytes);
+  return assign_offsets(sweeps, lower_bound_bytes, budget_ns);
+}
+
+Packing assign_offsets(Sweeps& sweeps, int64_t lower_bound_bytes, int64_t budget_ns) {
+  const LiveRanges& ranges = sweeps.ranges();
+  const std::span<const int64_t> sizes_bytes = sweeps.sizes_bytes();
+  if (budget_ns == 0) {  // for the first heuristic only
+    return sweeps.pack({lower_bound_bytes, kShortLifeTasks.front()});
+  }
   const int64_t sweep_ns =
       kSweepNsPerBlock * static_cast<int64_t>(ranges.num_buffers() * ranges.num_queues());
   const int64_t greedy_ns = kGreedyNsPerPair * count_overlapping_pairs(ranges, sizes_bytes);
   Search search(lower_bound_bytes, budget_ns);
   const auto sweep = [&](uint32_t short_life_tasks) {
-    search.attempt(sweep_ns, [&] {
-      return pack_in_program_order(ranges, sizes_bytes, {lower_bound_bytes, short_life_tasks});
-    });
+    search.attempt(sweep_ns, [&] { return sweeps.pack({lower_bound_bytes, short_life_tasks}); });
   };
   sweep(kShortLifeTasks.front());
   const int64_t step_ns = backtracking_step_ns(ranges, sizes_bytes);

@@ -29,4 +29,9 @@ int64_t good_enough_bytes(int64_t lower_bound_bytes);
 Packing assign_offsets(const LiveRanges& ranges, std::span<const int64_t> sizes_bytes,
                        int64_t lower_bound_bytes, int64_t budget_ns = kOffsetSearchNs);
 
+class Sweeps;
+
+/// The same for the buffers of `sweeps`, which keeps packings for the next call.
+Packing assign_offsets(Sweeps& sweeps, int64_t lower_bound_bytes, int64_t budget_ns);
+
 }  // namespace braid

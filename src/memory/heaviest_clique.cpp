@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "memory/greedy.h"
+#include "memory/sweep.h"
 
 namespace braid {
 namespace {
@@ -18,9 +19,14 @@ class Flow {
   explicit Flow(size_t num_nodes, int64_t max_steps)
       : first_(num_nodes + 1), level_(num_nodes), next_(num_nodes), steps_left_(max_steps) {}
 
-  void add_edge(uint32_t from, uint32_t to, int64_t capacity) {
-    edges_.push_back({from, to, capacity});
+  /// Returns the number of the edge.
+  size_t add_edge(uint32_t from, uint32_t to, int64_t capacity) {
+    edges_.push_back({from, to, capacity, 0});
+    return edges_.size() - 1;
   }
+
+  /// A flow to begin with: call for all edges of a path.
+  void add_flow(size_t edge, int64_t bytes) { edges_[edge].flow += bytes; }
 
   /// False if it takes too many steps.
   bool maximize() {
@@ -49,6 +55,7 @@ class Flow {
     uint32_t from;
     uint32_t to;
     int64_t capacity;
+    int64_t flow;
   };
   /// One direction of an edge.
   struct Arc {
@@ -69,8 +76,8 @@ class Flow {
     for (const Edge& edge : edges_) {
       const uint32_t there = next_[edge.from]++;
       const uint32_t back = next_[edge.to]++;
-      arcs_[there] = {edge.to, back, edge.capacity};
-      arcs_[back] = {edge.from, there, 0};
+      arcs_[there] = {edge.to, back, edge.capacity - edge.flow};
+      arcs_[back] = {edge.from, there, edge.flow};
     }
   }
 
@@ -124,12 +131,23 @@ class Flow {
 };
 
 /// Nodes of the flow: source, sink, two per buffer (its bytes once it is free, and its bytes when
-/// it starts), and the positions of each queue at which buffers start.
+/// it starts), and the positions of each queue at which buffers start. Bytes flow from a buffer to
+/// those that reuse them.
 class Reuse {
  public:
-  Reuse(const LiveRanges& ranges, std::span<const uint32_t> buffers)
-      : ranges_(ranges), starts_(ranges.num_queues()) {
+  Reuse(const LiveRanges& ranges, std::span<const uint32_t> buffers,
+        std::span<const int64_t> sizes_bytes)
+      : ranges_(ranges),
+        buffers_(buffers),
+        sizes_bytes_(sizes_bytes),
+        index_of_(ranges.num_buffers()),
+        starts_(ranges.num_queues()),
+        chains_(ranges.num_queues()),
+        edges_(buffers.size()),
+        to_queues_(buffers.size() * ranges.num_queues()) {
+    uint32_t num_indexed = 0;
     for (const uint32_t buffer : buffers) {
+      index_of_[buffer] = num_indexed++;
       starts_[ranges.queue(buffer)].push_back(ranges.start(buffer));
     }
     num_nodes_ = 2 + 2 * buffers.size();
@@ -145,31 +163,107 @@ class Reuse {
   static uint32_t node_when_free(size_t index) { return static_cast<uint32_t>(2 + 2 * index); }
   static uint32_t node_at_start(size_t index) { return static_cast<uint32_t>(3 + 2 * index); }
 
-  void add_queues(Flow& flow) const {
+  void add_edges(Flow& flow) {
     for (size_t queue = 0; queue < starts_.size(); ++queue) {
       for (uint32_t i = 1; i < starts_[queue].size(); ++i) {
-        flow.add_edge(first_node_[queue] + i - 1, first_node_[queue] + i, kUnlimited);
+        chains_[queue].push_back(
+            flow.add_edge(first_node_[queue] + i - 1, first_node_[queue] + i, kUnlimited));
       }
+    }
+    for (const uint32_t buffer : buffers_) {
+      add_buffer(flow, buffer);
     }
   }
 
-  void add_buffer(Flow& flow, size_t index, uint32_t buffer, int64_t size_bytes) const {
-    flow.add_edge(0, node_when_free(index), size_bytes);
+  /// Each buffer takes, when it starts, the bytes that became free last: those that have been free
+  /// for longer are so in more queues. This leaves little to the search for the largest flow, which
+  /// takes a round for each length of a path, and paths along queues are long.
+  void add_first_flow(Flow& flow) const {
+    const SweepInput input(ranges_, sizes_bytes_);
+    std::vector<size_t> num_released(starts_.size(), 0);
+    std::vector<std::vector<uint32_t>> free(starts_.size());  // by queue: buffers with bytes left
+    std::vector<int64_t> left_bytes(sizes_bytes_.begin(), sizes_bytes_.end());
+    QueueFlows along = no_flows();
+    for (const uint32_t buffer : buffers_) {
+      const size_t queue = ranges_.queue(buffer);
+      for (size_t& next = num_released[queue];
+           next < input.releases[queue].size() &&
+           input.releases[queue][next].end <= ranges_.start(buffer);
+           ++next) {
+        free[queue].push_back(input.releases[queue][next].buffer);
+      }
+      for (int64_t missing = sizes_bytes_[buffer]; missing > 0 && !free[queue].empty();) {
+        const uint32_t from = free[queue].back();
+        const int64_t bytes = std::min(missing, left_bytes[from]);
+        add_reuse(flow, from, buffer, bytes, along[queue]);
+        missing -= bytes;
+        left_bytes[from] -= bytes;
+        if (left_bytes[from] == 0) {
+          free[queue].pop_back();
+        }
+      }
+    }
+    add_flows(flow, along);
+  }
+
+ private:
+  /// By queue and position: by how much the flow along the queue grows there.
+  using QueueFlows = std::vector<std::vector<int64_t>>;
+
+  struct Edges {
+    size_t from_source = 0;
+    size_t from_queue = 0;
+    size_t to_sink = 0;
+  };
+
+  void add_buffer(Flow& flow, uint32_t buffer) {
+    const size_t index = index_of_[buffer];
+    Edges& edges = edges_[index];
+    edges.from_source = flow.add_edge(0, node_when_free(index), sizes_bytes_[buffer]);
     for (size_t queue = 0; queue < starts_.size(); ++queue) {
       const size_t place = place_from(queue, ranges_.end(buffer, queue));
       if (place < starts_[queue].size()) {
-        flow.add_edge(node_when_free(index), first_node_[queue] + static_cast<uint32_t>(place),
-                      kUnlimited);
+        to_queues_[index * starts_.size() + queue] = flow.add_edge(
+            node_when_free(index), first_node_[queue] + static_cast<uint32_t>(place), kUnlimited);
       }
     }
     const size_t queue = ranges_.queue(buffer);
     const size_t place = place_from(queue, ranges_.start(buffer));
-    flow.add_edge(first_node_[queue] + static_cast<uint32_t>(place), node_at_start(index),
-                  kUnlimited);
-    flow.add_edge(node_at_start(index), 1, size_bytes);
+    edges.from_queue = flow.add_edge(first_node_[queue] + static_cast<uint32_t>(place),
+                                     node_at_start(index), kUnlimited);
+    edges.to_sink = flow.add_edge(node_at_start(index), 1, sizes_bytes_[buffer]);
   }
 
- private:
+  QueueFlows no_flows() const {
+    QueueFlows along;
+    for (const std::vector<uint32_t>& starts : starts_) {
+      along.emplace_back(starts.size() + 1, 0);
+    }
+    return along;
+  }
+
+  /// `along`: that of the queue of `to`.
+  void add_reuse(Flow& flow, uint32_t from, uint32_t to, int64_t bytes,
+                 std::vector<int64_t>& along) const {
+    const size_t queue = ranges_.queue(to);
+    flow.add_flow(edges_[index_of_[from]].from_source, bytes);
+    flow.add_flow(to_queues_[index_of_[from] * starts_.size() + queue], bytes);
+    flow.add_flow(edges_[index_of_[to]].from_queue, bytes);
+    flow.add_flow(edges_[index_of_[to]].to_sink, bytes);
+    along[place_from(queue, ranges_.end(from, queue))] += bytes;
+    along[place_from(queue, ranges_.start(to))] -= bytes;
+  }
+
+  void add_flows(Flow& flow, const QueueFlows& along) const {
+    for (size_t queue = 0; queue < chains_.size(); ++queue) {
+      int64_t bytes = 0;
+      for (size_t place = 0; place < chains_[queue].size(); ++place) {
+        bytes += along[queue][place];
+        flow.add_flow(chains_[queue][place], bytes);
+      }
+    }
+  }
+
   /// Index of the first start in the queue at or after the position.
   size_t place_from(size_t queue, uint32_t position) const {
     const std::vector<uint32_t>& starts = starts_[queue];
@@ -178,8 +272,14 @@ class Reuse {
   }
 
   const LiveRanges& ranges_;
+  std::span<const uint32_t> buffers_;
+  std::span<const int64_t> sizes_bytes_;
+  std::vector<uint32_t> index_of_;             // by buffer: its place in `buffers_`
   std::vector<std::vector<uint32_t>> starts_;  // by queue, ascending
+  std::vector<std::vector<size_t>> chains_;    // by queue: edges from a position to the next one
   std::vector<uint32_t> first_node_;           // by queue
+  std::vector<Edges> edges_;                   // by index
+  std::vector<size_t> to_queues_;              // by index and queue: edges
   size_t num_nodes_ = 0;
 };
 
@@ -193,12 +293,10 @@ std::optional<std::vector<uint32_t>> find_heaviest_clique(const LiveRanges& rang
   if (max_steps <= 0) {
     return std::nullopt;
   }
-  const Reuse reuse(ranges, buffers);
+  Reuse reuse(ranges, buffers, sizes_bytes);
   Flow flow(reuse.num_nodes(), max_steps);
-  reuse.add_queues(flow);
-  for (size_t index = 0; index < buffers.size(); ++index) {
-    reuse.add_buffer(flow, index, buffers[index], sizes_bytes[buffers[index]]);
-  }
+  reuse.add_edges(flow);
+  reuse.add_first_flow(flow);
   if (!flow.maximize()) {
     return std::nullopt;
   }

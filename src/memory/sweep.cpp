@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "memory/greedy.h"
+
 namespace braid {
 namespace {
 
@@ -178,20 +180,16 @@ class Owners {
 
 class Sweep {
  public:
-  Sweep(const LiveRanges& ranges, std::span<const int64_t> sizes_bytes, const SweepOptions& options)
+  Sweep(const LiveRanges& ranges, std::span<const int64_t> sizes_bytes, const SweepInput& input,
+        const SweepOptions& options)
       : ranges_(ranges),
         sizes_bytes_(sizes_bytes),
+        input_(input),
         options_(options),
         free_(ranges.num_queues()),
-        releases_(ranges.num_queues()),
         num_released_(ranges.num_queues(), 0),
         top_bytes_(options.expected_bytes) {
     packing_.offset_bytes.assign(ranges.num_buffers(), 0);
-    for (uint32_t buffer = 0; buffer < ranges.num_buffers(); ++buffer) {
-      if (ranges.is_used(buffer) && sizes_bytes[buffer] > 0) {
-        buffers_.push_back(buffer);
-      }
-    }
     for (FreeBlocks& blocks : free_) {
       if (top_bytes_ > 0) {
         blocks.add({0, top_bytes_});
@@ -200,11 +198,7 @@ class Sweep {
   }
 
   Packing run() {
-    sort_releases();
-    std::stable_sort(buffers_.begin(), buffers_.end(), [&](uint32_t a, uint32_t b) {
-      return ranges_.first_task(a) < ranges_.first_task(b);
-    });
-    for (const uint32_t buffer : buffers_) {
+    for (const uint32_t buffer : input_.buffers) {
       release_until(ranges_.queue(buffer), ranges_.start(buffer));
       place(buffer);
     }
@@ -212,26 +206,13 @@ class Sweep {
   }
 
  private:
-  void sort_releases() {
-    for (size_t queue = 0; queue < releases_.size(); ++queue) {
-      for (const uint32_t buffer : buffers_) {
-        if (ranges_.end(buffer, queue) != LiveRanges::kNever) {
-          releases_[queue].push_back(buffer);
-        }
-      }
-      std::sort(releases_[queue].begin(), releases_[queue].end(), [&](uint32_t a, uint32_t b) {
-        return ranges_.end(a, queue) < ranges_.end(b, queue);
-      });
-    }
-  }
-
   /// Frees, for `queue`, the buffers that end at or before the position. Such a buffer has been
   /// placed: its last task comes earlier in the program.
   void release_until(uint32_t queue, uint32_t position) {
-    const std::vector<uint32_t>& releases = releases_[queue];
+    const std::vector<SweepInput::Release>& releases = input_.releases[queue];
     size_t& next = num_released_[queue];
-    while (next < releases.size() && ranges_.end(releases[next], queue) <= position) {
-      const uint32_t buffer = releases[next++];
+    while (next < releases.size() && releases[next].end <= position) {
+      const uint32_t buffer = releases[next++].buffer;
       const Block block = block_of(buffer);
       if (free_.size() == 1) {
         free_[queue].add(block);
@@ -276,11 +257,10 @@ class Sweep {
 
   const LiveRanges& ranges_;
   std::span<const int64_t> sizes_bytes_;
+  const SweepInput& input_;
   SweepOptions options_;
-  std::vector<uint32_t> buffers_;
-  std::vector<FreeBlocks> free_;                 // by queue
-  std::vector<std::vector<uint32_t>> releases_;  // by queue: buffers by end
-  std::vector<size_t> num_released_;
+  std::vector<FreeBlocks> free_;      // by queue
+  std::vector<size_t> num_released_;  // by queue
   Owners owners_;
   int64_t top_bytes_;
   Packing packing_;
@@ -290,7 +270,28 @@ class Sweep {
 
 Packing pack_in_program_order(const LiveRanges& ranges, std::span<const int64_t> sizes_bytes,
                               const SweepOptions& options) {
-  return Sweep(ranges, sizes_bytes, options).run();
+  return Sweep(ranges, sizes_bytes, SweepInput(ranges, sizes_bytes), options).run();
+}
+
+SweepInput::SweepInput(const LiveRanges& ranges, std::span<const int64_t> sizes_bytes)
+    : buffers(buffers_by_first_task(ranges, sizes_bytes)), releases(ranges.num_queues()) {
+  for (size_t queue = 0; queue < releases.size(); ++queue) {
+    for (const uint32_t buffer : buffers) {
+      if (const uint32_t end = ranges.end(buffer, queue); end != LiveRanges::kNever) {
+        releases[queue].push_back({end, buffer});
+      }
+    }
+    std::ranges::sort(releases[queue]);
+  }
+}
+
+const Packing& Sweeps::pack(const SweepOptions& options) {
+  const auto [found, is_new] =
+      made_.try_emplace({options.expected_bytes, options.short_life_tasks});
+  if (is_new) {
+    found->second = Sweep(ranges_, sizes_bytes_, input_, options).run();
+  }
+  return found->second;
 }
 
 }  // namespace braid

@@ -7,6 +7,7 @@
 #include "base/errors.h"
 #include "base/philox.h"
 #include "model/blocks/registry.h"
+#include "model/layer_parameters.h"
 #include "model/mtp.h"
 #include "model/parameter_list.h"
 
@@ -57,13 +58,18 @@ uint64_t stream_of(const Parameter& parameter, uint64_t seed) {
 }  // namespace
 
 std::vector<Parameter> model_parameters(const ModelSpec& spec) {
+  return parameters_with_layers(spec, 0, spec.layers.size());
+}
+
+std::vector<Parameter> parameters_with_layers(const ModelSpec& spec, int64_t first_layer,
+                                              int64_t num_layers) {
   ParameterList list(spec);
   list.enter("embedding", -1);
   list.embedding("tokens", spec.padded_vocabulary(), true);
   if (spec.style.positions == PositionKind::kLearned) {
     list.embedding("positions", spec.max_positions, false);
   }
-  for (int64_t layer = 0; layer < spec.layers.size(); ++layer) {
+  for (int64_t layer = first_layer; layer < first_layer + num_layers; ++layer) {
     list.enter(fmt::format("layers.{}", layer), static_cast<int32_t>(layer));
     spec.layers[layer].for_each_block([&](const BlockDefinition& block) {
       list.norm(norm_name(block));

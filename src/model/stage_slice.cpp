@@ -4,17 +4,18 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "model/layer_parameters.h"
 
 namespace braid {
 namespace {
 
+/// Of the parameters without the layers of other stages.
 bool is_in_stage(const ModelSpec& spec, const Parameter& parameter, const StageSlice& stage) {
   if (parameter.layer >= spec.layers.size()) {
     return stage.has_head;  // multi-token prediction
   }
   if (parameter.layer >= 0) {
-    return parameter.layer >= stage.first_layer &&
-           parameter.layer < stage.first_layer + stage.num_layers;
+    return true;
   }
   return parameter.unit == "embedding" ? stage.has_embedding : stage.has_head;
 }
@@ -48,7 +49,7 @@ std::vector<Parameter> stage_parameters(const ModelSpec& spec, const StageSlice&
   check_stage(spec, stage);
   std::vector<Parameter> list;
   std::optional<Parameter> copy;
-  for (Parameter& parameter : model_parameters(spec)) {
+  for (Parameter& parameter : parameters_with_layers(spec, stage.first_layer, stage.num_layers)) {
     if (is_in_stage(spec, parameter, stage)) {
       list.push_back(std::move(parameter));
     } else if (has_embedding_copy(spec, stage) && parameter.name == "embedding.tokens") {

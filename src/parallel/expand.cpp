@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <utility>
 
 #include "base/errors.h"
@@ -32,13 +33,14 @@ bool belongs_to(const Node& node, BackwardPart part) {
          (node.phase == Phase::kWgrad) == (part == BackwardPart::kWgrad);
 }
 
+bool is_one_of(const std::vector<Node>& nodes, const Node& node) {
+  const std::less<> before;
+  return !before(&node, nodes.data()) && before(&node, nodes.data() + nodes.size());
+}
+
 /// Of a node that makes the copies of a weight.
 bool has_column(const Node& maker) {
   return attributes_of<QuantizeAttributes>(maker.spec).column;
-}
-
-uint64_t activation_key(ValueId id, int32_t microbatch) {
-  return static_cast<uint64_t>(microbatch) << 32 | id.value;
 }
 
 }  // namespace
@@ -50,7 +52,8 @@ StageExpander::StageExpander(ProgramBuilder& builder, const StageGraph& graph,
       layout_(layout),
       bindings_(bindings),
       place_(std::move(place)),
-      value_names_(unique_names(graph.values)) {
+      value_names_(unique_names(graph.values)),
+      slots_(graph.values.size()) {
   for (const Node& node : graph.weights) {
     for (size_t i = 1; i < node.operands.size(); ++i) {
       if (graph.value(node.operands[i]).kind == ValueKind::kQuantizedParam) {
@@ -168,33 +171,53 @@ void StageExpander::add_node(const Node& node, int32_t microbatch, StreamId stre
   if (!weight_nodes_.empty() && !makes_weight_copies(node)) {
     prepare_weights(node, microbatch, stream);
   }
-  std::vector<BufferRange> ranges;
+  ranges_.clear();
   size_t num_gradients = 0;
   size_t num_first = 0;
   for (const ValueId id : node.operands) {
     const Value& value = graph_.value(id);
     if (value.kind == ValueKind::kMainGrad) {
-      const auto [range, first] = bindings_.units->gradient(layout_.slot(value.name));
-      ranges.push_back(range);
+      const auto [range, first] = bindings_.units->gradient(slot_of(id));
+      ranges_.push_back(range);
       ++num_gradients;
       num_first += first ? 1 : 0;
     } else {
-      ranges.push_back(range_of(id, microbatch));
+      ranges_.push_back(range_of(id, microbatch));
     }
   }
+  const bool is_of_graph = is_one_of(graph_.forward, node) || is_one_of(graph_.backward, node);
+  const Prepared* const known = is_of_graph ? &prepared(node) : nullptr;
   const Label label{.phase = node.phase,
                     .microbatch = microbatch,
                     .virtual_stage = place_.virtual_stage,
                     .layer = node.layer,
-                    .site = builder_.site(node.site)};
-  builder_.add_task(spec_of(node, num_gradients, num_first), ranges, stream, label);
+                    .site = known != nullptr ? known->site : builder_.site(node.site)};
+  if (known != nullptr && num_first == 0) {
+    builder_.add_task(known->spec, ranges_, stream, label);
+  } else {
+    builder_.add_task(spec_of(node, num_gradients, num_first), ranges_, stream, label);
+  }
+}
+
+const StageExpander::Prepared& StageExpander::prepared(const Node& node) {
+  const auto found = prepared_.find(&node);
+  return found != prepared_.end()
+             ? found->second
+             : prepared_.emplace(&node, Prepared{spec_of(node, 0, 0), builder_.site(node.site)})
+                   .first->second;
+}
+
+const ParameterSlot& StageExpander::slot_of(ValueId parameter) {
+  const ParameterSlot*& slot = slots_[parameter.index()];
+  slot = slot == nullptr ? &layout_.slot(graph_.value(parameter).name) : slot;
+  return *slot;
 }
 
 BufferRange StageExpander::range_of(ValueId id, int32_t microbatch) {
   const Value& value = graph_.value(id);
   switch (value.kind) {
     case ValueKind::kParam: {
-      const ParameterSlot& slot = layout_.slot(value.name);
+      const ParameterSlot& slot = slot_of(id);
       return {bindings_.units->weights(slot.unit), slot.begin, slot.end};
     }
     case ValueKind::kInput:
@@ -218,24 +241,32 @@ BufferRange StageExpander::range_of(ValueId id, int32_t microbatch) {
 }
 
 BufferId StageExpander::buffer(ValueId activation, int32_t microbatch) {
-  const auto [entry, inserted] =
-      activations_.try_emplace(activation_key(activation, microbatch), BufferId());
-  if (inserted) {
+  BufferId& buffer = place_of(activation, microbatch);
+  if (!buffer.valid()) {
     const Value& value = graph_.value(activation);
-    entry->second = builder_.add_buffer({.name = fmt::format("{}m{}.{}", place_.prefix, microbatch,
-                                                             value_names_[activation.index()]),
-                                         .dtype = value.dtype,
-                                         .shape = value.shape,
-                                         .role = BufferRole::kActivation,
-                                         .lifetime = Lifetime::kStep});
+    std::string name = place_.prefix;
+    name.append("m").append(std::to_string(microbatch)).append(".");
+    name.append(value_names_[activation.index()]);
+    buffer = builder_.add_buffer({.name = std::move(name),
+                                  .dtype = value.dtype,
+                                  .shape = value.shape,
+                                  .role = BufferRole::kActivation,
+                                  .lifetime = Lifetime::kStep});
   }
-  return entry->second;
+  return buffer;
+}
+
+BufferId& StageExpander::place_of(ValueId activation, int32_t microbatch) {
+  std::vector<BufferId>& buffers = activations_[microbatch];
+  buffers.resize(graph_.values.size());
+  return buffers[activation.index()];
 }
 
 void StageExpander::bind(ValueId activation, int32_t microbatch, BufferId buffer) {
-  const bool inserted = activations_.emplace(activation_key(activation, microbatch), buffer).second;
-  check(inserted, "value {} of microbatch {} has a buffer already", graph_.value(activation).name,
-        microbatch);
+  BufferId& place = place_of(activation, microbatch);
+  check(!place.valid(), "value {} of microbatch {} has a buffer already",
+        graph_.value(activation).name, microbatch);
+  place = buffer;
 }
 
 OpSpec StageExpander::spec_of(const Node& node, size_t num_gradients, size_t num_first) {

@@ -58,7 +58,15 @@ class StageExpander {
   void bind(ValueId activation, int32_t microbatch, BufferId buffer);
 
  private:
+  /// What is the same for all microbatches of a node.
+  struct Prepared {
+    OpSpec spec;  ///< if all its gradients are there already
+    SiteId site;
+  };
+
   void add_node(const Node& node, int32_t microbatch, StreamId stream);
+  const Prepared& prepared(const Node& node);
+  const ParameterSlot& slot_of(ValueId parameter);
   bool makes_weight_copies(const Node& node) const;
   /// Adds the nodes that make the FP8 copies of weights that `node` reads, unless these exist for
   /// the buffer that holds the weight now, or ranks gather them.
@@ -73,6 +81,7 @@ class StageExpander {
   void read_main_weights(Node& maker) const;
   BufferId add_copy(const Node& maker, size_t operand, BufferId source);
   BufferRange range_of(ValueId id, int32_t microbatch);
+  BufferId& place_of(ValueId activation, int32_t microbatch);
   /// The node's spec with the program's group. Disables accumulation if no earlier task has written
   /// the gradients of the node.
   OpSpec spec_of(const Node& node, size_t num_gradients, size_t num_first);
@@ -82,8 +91,11 @@ class StageExpander {
   const ParameterLayout& layout_;
   const Bindings& bindings_;
   Place place_;
-  std::vector<std::string> value_names_;                    ///< unique, by value
-  std::unordered_map<uint64_t, BufferId> activations_;      ///< by microbatch and value
+  std::vector<std::string> value_names_;                ///< unique, by value
+  std::vector<const ParameterSlot*> slots_;             ///< by value; null: not looked up yet
+  std::unordered_map<const Node*, Prepared> prepared_;  ///< nodes of the graph
+  std::vector<BufferRange> ranges_;                     ///< of the node that is added
+  std::unordered_map<int32_t, std::vector<BufferId>> activations_;  ///< by microbatch and value
   std::unordered_map<ValueId, const Node*> weight_nodes_;   ///< by each value that they make
   std::unordered_map<ValueId, BufferRange> weight_copies_;  ///< of the weights as they are now
   std::unordered_map<const Node*, BufferId> copied_from_;   ///< what weight_copies_ were made from

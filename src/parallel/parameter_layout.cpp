@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "model/mtp.h"
 #include "parallel/layer_matrices.h"
 #include "parallel/parameter_groups.h"
 
@@ -194,6 +195,11 @@ ParameterShard whole(const Parameter& parameter) {
                          : std::vector<IndexRange>{{0, parameter.shape.num_elems()}}};
 }
 
+bool has_experts(const ModelSpec& model) {
+  return model.layers.has(kMoeBlock) ||
+         (model.mtp_depth > 0 && mtp_layer(model).feed_forward == &kMoeBlock);
+}
+
 bool has_experts(std::span<const Parameter> parameters) {
   return std::ranges::any_of(parameters, [](const Parameter& parameter) {
     return parameter.domain == DomainKind::kExpert;
@@ -277,8 +283,7 @@ ParameterLayout make_rank_layout(const ModelSpec& model, const Mesh& mesh, int r
     }
   }
   ParameterLayout layout = place_parameters(
-      std::move(placed), parameter_domains(mesh, options, has_experts(model_parameters(model))),
-      options.buckets);
+      std::move(placed), parameter_domains(mesh, options, has_experts(model)), options.buckets);
   layout.matrices = layer_matrices(layout, {tensor, experts}, model.experts);
   return layout;
 }

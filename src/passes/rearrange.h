@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "ir/dependencies.h"
 #include "ir/program.h"
 
 namespace braid {
@@ -38,7 +39,15 @@ Label hand_over_label(const Program& program, uint32_t position, const Task& for
 /// hand-overs. Hand-overs at the same place keep their order. Drops events. O(operands). Throws
 /// InternalError if conflicting tasks would change places, or if a hand-over would stand between
 /// two accesses of its buffer.
-Program rearrange(const Program& program, std::span<const TaskId> order,
+Program rearrange(Program program, std::span<const TaskId> order,
                   std::span<const HandOver> hand_overs);
+
+/// The same for a caller that has the dependencies of the program's tasks.
+Program rearrange(Program program, std::span<const TaskId> order,
+                  std::span<const HandOver> hand_overs, const DependencyGraph& dependencies);
+
+/// `reorder_tasks` of a program that is no longer needed as it was: it is not copied. The order is
+/// not compared with dependencies.
+Program with_tasks_in_order(Program program, std::span<const TaskId> order);
 
 }  // namespace braid

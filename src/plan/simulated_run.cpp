@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/parallel_for.h"
 #include "config/validate.h"
 #include "model/model_spec.h"
 #include "plan/fold_ranks.h"
@@ -116,16 +117,20 @@ RankPrograms SimulatedRun::rank_programs() const {
 }
 
 void SimulatedRun::analyze() {
+  constexpr size_t kFewRanks = 32;  // analyzed sooner than threads start
   const RankPrograms& programs = programs_->ranks();
-  for (const SimRank& rank : result_.ranks) {
+  ranks_.resize(result_.ranks.size());
+  parallel_for(ranks_.size(), ranks_.size() <= kFewRanks ? 1 : 0, [&](size_t i) {
+    const SimRank& rank = result_.ranks[i];
     const RankTimeline timeline = simulated_timeline(programs, result_, rank.rank);
-    ranks_.push_back({.rank = rank.rank,
-                      .num_ranks = rank.num_ranks,
-                      .pipeline = spec().mesh.position(rank.rank).pipeline,
-                      .times = analyze_rank(timeline, result_.step_ns),
-                      .idle = analyze_idle(timeline, result_.step_ns)});
-    add_times(ranks_.back(), as_double(rank.num_ranks) / as_double(spec().mesh.num_ranks()),
-              means_);
+    ranks_[i] = {.rank = rank.rank,
+                 .num_ranks = rank.num_ranks,
+                 .pipeline = spec().mesh.position(rank.rank).pipeline,
+                 .times = analyze_rank(timeline, result_.step_ns),
+                 .idle = analyze_idle(timeline, result_.step_ns)};
+  });
+  for (const SimulatedRank& rank : ranks_) {
+    add_times(rank, as_double(rank.num_ranks) / as_double(spec().mesh.num_ranks()), means_);
   }
 }
 

@@ -27,6 +27,11 @@ namespace {
 constexpr double kMemorySlack = 1.1;
 /// The same for the first layouts, so that hardly any is simulated in vain.
 constexpr double kFirstMemorySlack = 0.97;
+/// The same for the very first layouts, of which one must fit.
+constexpr double kSureMemorySlack = 0.85;
+/// They are quick if they take at most so many times as long to simulate as the quickest, or
+/// SearchOptions::quick_passes.
+constexpr int64_t kQuickFactor = 2;
 /// Layouts per batch of estimates, and of simulations. Constants, so that the result does not
 /// depend on the number of threads.
 constexpr size_t kEstimateBatch = 512;
@@ -381,14 +386,39 @@ class Search {
            it.bounds.peak_bytes * std::min(found->second.memory, 1.0) <= memory_limit();
   }
 
+  bool surely_fits(const Candidate& it) const {
+    return it.bounds.peak_bytes * most_memory_error_ <= kSureMemorySlack * memory_limit();
+  }
+
+  /// Passes of one microbatch over one layer. The time of a simulation with one rank per stage is
+  /// about proportional to them.
+  int64_t num_passes(const Layout& layout) const {
+    return schedule_of(config_, layout).num_microbatches * spec_.layers.size();
+  }
+
+  /// While there is no answer, a quick one is better than the best: the most passes of the layouts
+  /// to simulate. Nothing, if there is an answer or none surely fits.
+  std::optional<int64_t> most_passes() const {
+    std::optional<int64_t> fewest;
+    for (const Candidate& it : candidates_) {
+      if (search_.ranked.empty() && surely_fits(it)) {
+        fewest = std::min(fewest.value_or(num_passes(*it.layout)), num_passes(*it.layout));
+      }
+    }
+    return fewest ? std::optional(std::max(kQuickFactor * *fewest, options_.quick_passes))
+                  : std::nullopt;
+  }
+
   /// Removes the next batch to simulate from the candidates and returns it.
   std::vector<Candidate> next_batch(size_t most) {
     std::ranges::stable_sort(candidates_, {},
                              [this](const Candidate& it) { return expected_ns(it); });
+    const std::optional<int64_t> quick = is_first_part_ ? most_passes() : std::nullopt;
     std::map<MeshKey, int> alike;
     std::vector<Candidate> batch;
     std::erase_if(candidates_, [&](const Candidate& it) {
-      if (batch.size() == most || alike[mesh_key(*it.layout)] == kMostAlike) {
+      const bool waits = quick && !(surely_fits(it) && num_passes(*it.layout) <= *quick);
+      if (waits || batch.size() == most || alike[mesh_key(*it.layout)] == kMostAlike) {
         return false;
       }
       ++alike[mesh_key(*it.layout)];

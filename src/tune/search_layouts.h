@@ -28,7 +28,10 @@ struct SearchOptions {
   /// whose memory ranks share.
   std::optional<int64_t> memory_bytes = {};
   int64_t num_simulated = 40;  ///< layouts whose step is simulated, besides those that do not fit
-  int num_threads = 0;         ///< 0: all of the machine; does not change the result
+  /// Layouts with at most so many passes of a microbatch over a layer are simulated within seconds:
+  /// as long as nothing is found, no layouts with more.
+  int64_t quick_passes = 4096;
+  int num_threads = 0;  ///< 0: all of the machine; does not change the result
   /// Called from one thread at a time; it may be any thread of the search.
   std::function<void(const SearchProgress&)> on_progress = {};
   /// Called by the calling thread when the run file's own layout is estimated, when it is tried,
@@ -89,7 +92,8 @@ struct LayoutSearch {
 /// Then come layouts of the usual kind: those that published runs have (one sequence per
 /// microbatch, powers of two, a ring of context ranks, 1f1b or interleaved stages, the optimizer's
 /// state sharded, or all state without a pipeline). The best of them are simulated before the
-/// others are priced, so that there is an answer early; then all layouts are searched.
+/// others are priced, so that there is an answer early, and before the first answer only those that
+/// are quick to simulate and leave some memory free; then all layouts are searched.
 ///
 /// It prices one layer of each way to split it (price_layers) and bounds memory and step of every
 /// layout. It then estimates layouts (LayoutEstimator), lowest bound first, until no other layout

@@ -108,6 +108,23 @@ TEST(Packers, AreDeterministic) {
   }
 }
 
+TEST(Sweeps, ArePackingsInProgramOrder) {
+  for (uint64_t seed = 0; seed < thinned_count(100u, 5); ++seed) {
+    const Program program = random_small_program(seed);
+    const LiveRanges ranges(program, TaskOrder(program));
+    const std::vector<int64_t> sizes = sizes_of(program);
+    Sweeps sweeps(ranges, sizes);
+    for (const SweepOptions& options :
+         {SweepOptions{0, 0}, SweepOptions{4096, 16}, SweepOptions{4096, 64},
+          SweepOptions{8192, 16}, SweepOptions{0, 0}, SweepOptions{4096, 16}}) {
+      const Packing alone = pack_in_program_order(ranges, sizes, options);
+      const Packing& again = sweeps.pack(options);
+      ASSERT_EQ(again.offset_bytes, alone.offset_bytes) << "seed " << seed;
+      ASSERT_EQ(again.arena_bytes, alone.arena_bytes) << "seed " << seed;
+    }
+  }
+}
+
 // As the pairs get more, the search leaves out one heuristic after the other.
 TEST(AssignOffsets, PlacesEverythingWhateverItsBudgetAllows) {
   for (const int64_t num_buffers : {100, 2000, 4500}) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/expect_error.h"
+#include "ir/dependencies.h"
 #include "ir/text.h"
 
 namespace braid {
@@ -47,6 +48,30 @@ TEST(Rearrange, MovesTasksAndHandsMemoryOver) {
             "use(a -> w[0:2]) s forward mb=1\n"
             "use(b -> w[2:4]) s dgrad mb=3\n"
             "undefine(-> a) s dgrad mb=3 site=x\n");
+}
+
+TEST(Rearrange, TakesDependenciesThatTheCallerHas) {
+  const Program program = parse_program(kTables + kTasks);
+  const DependencyGraph dependencies = build_dependencies(program);
+  EXPECT_EQ(rearrange(program, order(2, 0, 1, 3), {}, dependencies),
+            rearrange(program, order(2, 0, 1, 3), {}));
+  EXPECT_THAT(
+      message_of<InternalError>([&] { rearrange(program, order(1, 0, 2, 3), {}, dependencies); }),
+      HasSubstr("task #1 (use mb=1) cannot come before task #0 (make mb=0)"));
+}
+
+TEST(WithTasksInOrder, IsReorderTasks) {
+  const Program program = parse_program(kTables.substr(0, kTables.find("events=0")) + "events=1" +
+                                        kTables.substr(kTables.find("events=0") + 8) +
+                                        "make(-> a) s forward mb=0 record=e0\n"
+                                        "use(a -> w[0:2]) t forward mb=1 wait=e0\n"
+                                        "make(-> b) t comm mb=2 site=x\n"
+                                        "use(b -> w[2:4]) s dgrad mb=3\n");
+  const Program moved = with_tasks_in_order(program, order(2, 3, 0, 1));
+  EXPECT_EQ(moved, reorder_tasks(program, order(2, 3, 0, 1)));
+  EXPECT_EQ(moved.tasks.size(), 4u);
+  EXPECT_THAT(message_of<InternalError>([&] { with_tasks_in_order(program, order(0, 0, 2, 3)); }),
+              HasSubstr("has two places"));
 }
 
 TEST(Rearrange, DropsEvents) {

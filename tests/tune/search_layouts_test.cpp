@@ -87,6 +87,7 @@ TEST(SearchLayouts, TellsWhatItFindsAndKeepsItWhenStopped) {
 struct FirstAndLast {
   GivenLayout estimated;
   LayoutSearch first;
+  LayoutSearch with_rows;  ///< the first that has any
   LayoutSearch last;
 
   FirstAndLast(const RunConfig& config, SearchOptions options) {
@@ -94,6 +95,7 @@ struct FirstAndLast {
     options.on_found = [&, told = 0](const LayoutSearch& found) mutable {
       const bool is_estimate = told == 0 && found.given.refusal.empty();
       estimated = is_estimate ? found.given : estimated;
+      with_rows = with_rows.ranked.empty() ? found : with_rows;
       first = told == (estimated.estimated_ns > 0 ? 1 : 0) && !is_estimate ? found : first;
       ++told;
     };
@@ -108,6 +110,33 @@ int64_t simulated_step_ns(const RunConfig& config) {
   return SimulatedRun(resolve_run(resolved(config), 0), *model_of("h100x4"), {},
                       PlannedRanks::kOnePerStage)
       .step_ns();
+}
+
+/// With no layout of the run file's own: what a search tells first.
+LayoutSearch first_found(RunConfig config, SearchOptions options) {
+  config.parallel.pipeline = 3;  // refused
+  return FirstAndLast(config, std::move(options)).with_rows;
+}
+
+int64_t num_microbatches_of(const RunConfig& config, const Layout& layout) {
+  return config.train.global_batch / (layout.data * layout.microbatch);
+}
+
+TEST(SearchLayouts, TheFirstLayoutsAreQuickToSimulate) {
+  RunConfig config = small_search_run(4);
+  // Gradients take longer between ranks than their few tokens to compute.
+  config.model.width = 4096;
+  config.model.heads = 32;
+  config.train.sequence = 64;
+  config.train.global_batch = 4;
+  SearchOptions options{.limits = kFew, .num_simulated = 12};
+  const LayoutSearch best_first = first_found(config, options);
+  options.quick_passes = 1;
+  const LayoutSearch quick_first = first_found(config, options);
+  EXPECT_GT(num_microbatches_of(config, best_first.ranked.front().layout), 2);
+  for (const RankedLayout& row : quick_first.ranked) {
+    EXPECT_LE(num_microbatches_of(config, row.layout), 2) << "twice the one of four data ranks";
+  }
 }
 
 TEST(SearchLayouts, TheRunFilesOwnLayoutComesFirst) {

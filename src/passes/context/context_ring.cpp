@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <utility>
@@ -71,6 +72,17 @@ bool is_context_communication(const Program& program, const Task& task) {
          program.groups[group->index()].kind == GroupKind::kContext;
 }
 
+bool communicates_in_context(const Program& program) {
+  return std::ranges::any_of(
+      program.tasks, [&](const Task& task) { return is_context_communication(program, task); });
+}
+
+PassReport report_of(int64_t num_changes, int64_t num_early, int64_t num_transfers) {
+  return {num_changes > 0, num_changes,
+          fmt::format("started {} of {} transfers between context ranks early", num_early,
+                      num_transfers)};
+}
+
 /// Decides where transfers start and where memory changes hands.
 class Planner {
  public:
@@ -97,14 +109,13 @@ class Planner {
   }
 
   PassReport report() const {
-    const int64_t num_changes =
-        static_cast<int64_t>(moved_.size()) + static_cast<int64_t>(hand_overs_.size());
-    return {num_changes > 0, num_changes,
-            fmt::format("started {} of {} transfers between context ranks early", num_early_,
-                        num_transfers_)};
+    return report_of(std::ssize(moved_) + std::ssize(hand_overs_), num_early_, num_transfers_);
   }
 
-  Program arranged() const { return rearrange(program_, order_, hand_overs_); }
+  /// `program` is that of the constructor.
+  Program arranged(Program program) const {
+    return rearrange(std::move(program), order_, hand_overs_, dependencies_);
+  }
 
  private:
   std::optional<Transfer> transfer_at(uint32_t task) {
@@ -261,12 +272,15 @@ std::vector<OverlapAxis> context_axes(const RunConfig& config, const AxisLimits&
 }  // namespace
 
 PassResult context_ring(Program program) {
+  if (!communicates_in_context(program)) {
+    return {std::move(program), report_of(0, 0, 0)};
+  }
   const Planner planner(program);
   PassReport report = planner.report();
   if (!report.changed) {
     return {std::move(program), std::move(report)};
   }
-  return {planner.arranged(), std::move(report)};
+  return {planner.arranged(std::move(program)), std::move(report)};
 }
 
 Pass context_ring_pass() {

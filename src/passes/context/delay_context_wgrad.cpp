@@ -131,11 +131,17 @@ std::vector<OverlapAxis> expert_axes(const RunConfig& config, const AxisLimits&)
 }  // namespace
 
 PassResult delay_context_wgrad(Program program, const PassContext& context) {
-  Delayer delayer(program, context.cost_model);
-  const std::vector<LateMove> moves = delayer.moves();
-  return move_late(std::move(program), moves,
-                   fmt::format("weight gradients behind {} calls of context and expert ranks",
-                               delayer.num_calls()));
+  std::vector<LateMove> moves;
+  int64_t num_calls = 0;
+  const auto exchanges = [&](const Task& task) { return is_exchange(program, task); };
+  if (std::ranges::any_of(program.tasks, exchanges)) {
+    Delayer delayer(program, context.cost_model);
+    moves = delayer.moves();
+    num_calls = delayer.num_calls();
+  }
+  return move_late(
+      std::move(program), moves,
+      fmt::format("weight gradients behind {} calls of context and expert ranks", num_calls));
 }
 
 Pass delay_context_wgrad_pass() {

@@ -411,7 +411,7 @@ PassResult overlap_grad_reduce(Program program, const OverlapGradReduceOptions& 
   if (num_changes == 0) {
     return {std::move(program), std::move(report)};
   }
-  return {rearrange(program, order, hand_overs), std::move(report)};
+  return {rearrange(std::move(program), order, hand_overs), std::move(report)};
 }
 
 Pass overlap_grad_reduce_pass(const PipelineOptions& options) {

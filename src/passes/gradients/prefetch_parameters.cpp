@@ -318,7 +318,7 @@ PassResult prefetch_parameters(Program program, const PrefetchParametersOptions&
   const int64_t num_changes = std::max(arrangement.num_moved, num_handed_over) +
                               counts.num_dropped + counts.num_held + counts.num_again;
   if (num_changes > 0) {
-    program = rearrange(program, arrangement.order, arrangement.hand_overs);
+    program = rearrange(std::move(program), arrangement.order, arrangement.hand_overs);
   }
   return {std::move(program), {num_changes > 0, num_changes, describe(counts, options)}};
 }

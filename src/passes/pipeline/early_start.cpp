@@ -50,7 +50,8 @@ std::vector<uint32_t> first_writers(const Program& program) {
 /// The new order of tasks, in the form that `rearrange` takes.
 class Arrangement {
  public:
-  Arrangement(const Program& program, std::span<const EarlyStart> starts)
+  Arrangement(const Program& program, std::span<const EarlyStart> starts,
+              const DependencyGraph& dependencies)
       : program_(program),
         first_writer_(first_writers(program)),
         position_(program.tasks.size(), kNone) {
@@ -69,7 +70,7 @@ class Arrangement {
         place(task);
       }
     }
-    check_order(starts);
+    check_order(starts, dependencies);
   }
 
   const std::vector<TaskId>& order() const { return order_; }
@@ -113,8 +114,7 @@ class Arrangement {
     }
   }
 
-  void check_order(std::span<const EarlyStart> starts) const {
-    const DependencyGraph dependencies = build_dependencies(program_);
+  void check_order(std::span<const EarlyStart> starts, const DependencyGraph& dependencies) const {
     for (const EarlyStart& start : starts) {
       for (const TaskId earlier : dependencies.of(start.task)) {
         if (position_[earlier.index()] >= position_[start.task.index()]) {
@@ -136,17 +136,17 @@ class Arrangement {
 
 }  // namespace
 
-Program start_early(const Program& program, std::span<const EarlyStart> starts) {
+Program start_early(Program program, std::span<const EarlyStart> starts) {
   if (starts.empty()) {
     return program;
   }
   const std::vector<EarlyStart> sorted = in_order(program, starts);
-  const Arrangement arrangement(program, sorted);
-  Program moved = program;
+  const DependencyGraph dependencies = build_dependencies(program);
+  const Arrangement arrangement(program, sorted, dependencies);
   for (const EarlyStart& start : sorted) {
-    moved.tasks[start.task.index()].stream = start.stream;
+    program.tasks[start.task.index()].stream = start.stream;
   }
-  return rearrange(moved, arrangement.order(), arrangement.hand_overs());
+  return rearrange(std::move(program), arrangement.order(), arrangement.hand_overs(), dependencies);
 }
 
 }  // namespace braid

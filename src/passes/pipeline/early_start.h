@@ -27,6 +27,6 @@ struct EarlyStart {
 /// program does not change. Counting and reporting is left to the calling pass. O(operands), by
 /// `rearrange`. Throws InternalError if a task would pass one that it conflicts with, is given
 /// twice, or would start later than now.
-Program start_early(const Program& program, std::span<const EarlyStart> starts);
+Program start_early(Program program, std::span<const EarlyStart> starts);
 
 }  // namespace braid

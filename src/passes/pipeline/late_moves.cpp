@@ -11,6 +11,7 @@
 #include "base/errors.h"
 #include "ir/dependencies.h"
 #include "ops/op.h"
+#include "passes/rearrange.h"
 
 namespace braid {
 namespace {
@@ -104,7 +105,7 @@ class LateMover {
 }  // namespace
 
 PassResult move_late(Program program, std::span<const LateMove> moves, std::string_view what) {
-  const LateMoves late = LateMover(program, moves).run();
+  const LateMoves late = moves.empty() ? LateMoves() : LateMover(program, moves).run();
   std::string summary = fmt::format("moved {} {}", late.num_moved, what);
   if (late.num_stuck > 0) {
     summary += fmt::format("; {} stay, because an earlier task needs them", late.num_stuck);
@@ -112,7 +113,8 @@ PassResult move_late(Program program, std::span<const LateMove> moves, std::stri
   if (late.num_moved == 0) {
     return {std::move(program), {false, 0, std::move(summary)}};
   }
-  return {reorder_tasks(program, late.order), {true, late.num_moved, std::move(summary)}};
+  return {with_tasks_in_order(std::move(program), late.order),
+          {true, late.num_moved, std::move(summary)}};
 }
 
 }  // namespace braid

@@ -197,7 +197,8 @@ PassResult p2p_streams(Program program, const P2pStreamsOptions& options) {
   if (num_blocking > 0) {
     clear_events(program);
   }
-  return {start_early(program, starts), {num_changes > 0, num_changes, std::move(summary)}};
+  return {start_early(std::move(program), starts),
+          {num_changes > 0, num_changes, std::move(summary)}};
 }
 
 Pass p2p_streams_pass(const PipelineOptions& options) {

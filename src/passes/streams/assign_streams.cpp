@@ -368,7 +368,7 @@ Moved move_communication(Program& program, const AssignStreamsOptions& options) 
     for (size_t i = 0; i < program.tasks.size(); ++i) {
       order.emplace_back(i);
     }
-    program = rearrange(program, order, hand_overs);
+    program = rearrange(std::move(program), order, hand_overs);
   }
   const std::vector<bool> leaves = Leaving(program).tasks();
   const auto first = std::ranges::find(leaves, true) - leaves.begin();

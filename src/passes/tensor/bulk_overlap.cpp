@@ -13,6 +13,7 @@
 #include "ir/dependencies.h"
 #include "ops/op.h"
 #include "passes/pipeline_options.h"
+#include "passes/rearrange.h"
 
 namespace braid {
 namespace {
@@ -266,7 +267,8 @@ PassResult bulk_overlap(Program program, const BulkOverlapOptions& options) {
   moves.choose();
   const int64_t num_moves = moves.num_moves();
   if (num_moves > 0) {
-    program = reorder_tasks(program, moves.order());
+    const std::vector<TaskId> order = moves.order();
+    program = with_tasks_in_order(std::move(program), order);
   }
   const bool changed = move_tensor_communication(program, options.comm_priority) || num_moves > 0;
   return {std::move(program),
