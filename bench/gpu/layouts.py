@@ -36,6 +36,7 @@ RANKS_PER_GPU = 8  # at once: more exhaust the hardware queues that processes sh
 
 ZERO = {stage: {"shard": stage} for stage in ("optimizer", "gradients", "parameters")}
 SEQUENCE = {"sequence_parallel": "true"}
+STATES = {"mamba_context": "states"}
 BLOCK = {"tensor": 2, "pipeline": 2, **SEQUENCE}  # of larger layouts
 
 
@@ -86,9 +87,12 @@ LAYOUTS = {
     **{f"{family}_{name}": (*layout, family) for family in ("fp8_block", "fp8_tensor") for name, layout in FP8_LAYOUTS.items()},
     "hybrid_parameters2": (2, ZERO["parameters"], "hybrid"), "hybrid_tensor2": (2, {"tensor": 2, **SEQUENCE}, "hybrid"),
     "hybrid_ring2": (2, context(2, "ring"), "hybrid"), "hybrid_a2a2": (2, context(2, "a2a", **ZERO["optimizer"]), "hybrid"),
+    "hybrid_states_ring2": (2, context(2, "ring", **STATES), "hybrid"),
+    "hybrid_states_a2a2": (2, context(2, "a2a", **STATES, **ZERO["parameters"]), "hybrid"),
     "hybrid_experts2": (2, {"expert": 2}, "hybrid_experts"),
     "hybrid_parameters4": (4, ZERO["parameters"], "hybrid"), "hybrid_tensor4": (4, {"tensor": 4, **SEQUENCE}, "hybrid"),
     "hybrid_pipeline2_optimizer2": (4, {**pipeline(2, "1f1b"), **ZERO["optimizer"]}, "hybrid"),
+    "hybrid_states_ring4": (4, context(4, "ring", **STATES, **ZERO["optimizer"]), "hybrid"),
     "parameters8": (8, ZERO["parameters"]), "tensor8": (8, {"tensor": 8, **SEQUENCE}, "gpt2"),
     "ring8": (8, context(8, "ring", **ZERO["optimizer"])), "tensor2_pipeline2_ring2": (8, context(2, "ring", **BLOCK)),
     "tensor2_pipeline2_data2": (8, BLOCK), "tensor2_pipeline2_optimizer2": (8, {**BLOCK, **ZERO["optimizer"]}),

@@ -122,6 +122,10 @@ inline constexpr auto kChoices<ContextExchange> =
                                  {"a2a+ring", ContextExchange::kAllToAllRing}}};
 
 template <>
+inline constexpr auto kChoices<MambaContext> =
+    Choices<MambaContext, 2>{{{"heads", MambaContext::kHeads}, {"states", MambaContext::kStates}}};
+
+template <>
 inline constexpr auto kChoices<ShardKind> =
     Choices<ShardKind, 4>{{{"none", ShardKind::kNone},
                            {"optimizer", ShardKind::kOptimizer},

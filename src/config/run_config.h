@@ -141,6 +141,7 @@ struct ParallelConfig {
   bool account_for_loss = false;
   std::string context_method = "ring";
   int64_t context_inner = 0;
+  std::string mamba_context = "heads";
   std::string shard = "none";
   int64_t shard_replicas = 1;
   bool shard_over_replicas = false;

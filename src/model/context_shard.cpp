@@ -10,7 +10,8 @@
 namespace braid {
 namespace {
 
-void check_inner(const ModelSpec& spec, const TensorShard& tensor, const ContextShard& context) {
+void check_blocks(const ModelSpec& spec, const TensorShard& tensor, const ContextShard& context,
+                  int64_t sequence) {
   const int64_t heads = exchanged_heads(spec, tensor);
   const int64_t nearest = nearest_divisor(std::gcd(heads, context.size), context.inner);
   if (context.size % context.inner != 0) {
@@ -21,12 +22,21 @@ void check_inner(const ModelSpec& spec, const TensorShard& tensor, const Context
   }
   for (const BlockDefinition* const block : all_blocks()) {
     if (block->check_context != nullptr && spec.layers.has(*block)) {
-      block->check_context(spec, tensor, context, nearest);
+      block->check_context(spec, tensor, context, {.sequence = sequence, .nearest_inner = nearest});
     }
   }
 }
 
 }  // namespace
+
+/// An odd number of inner ranks shares two chunks, so that one of them has a part of both.
+ContextSections ContextShard::sections(int64_t sequence) const {
+  const int64_t of_chunks = inner % 2 == 0 ? 1 : 2;
+  return {.ranks = size,
+          .index = index,
+          .inner = inner,
+          .sections = outer() == 1 ? runs(sequence) : of_chunks};
+}
 
 int64_t ContextShard::sequence_multiple() const {
   return outer() == 1 ? size : std::lcm(2 * outer(), size);
@@ -76,7 +86,7 @@ void check_context_parallel(const ModelSpec& spec, const TensorShard& tensor,
   if (!context.is_split()) {
     return;
   }
-  check_inner(spec, tensor, context);
+  check_blocks(spec, tensor, context, sequence);
   const int64_t factor = context.sequence_multiple();
   if (sequence % factor != 0) {
     const int64_t below = sequence / factor * factor;

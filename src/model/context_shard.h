@@ -7,6 +7,7 @@
 #include "model/model_spec.h"
 #include "model/tensor_shard.h"
 #include "ops/context_attention.h"
+#include "ops/context_sections.h"
 #include "ops/positions.h"
 
 namespace braid {
@@ -22,6 +23,7 @@ struct ContextShard {
   int64_t index = 0;                            ///< this rank's
   int64_t inner = 1;                            ///< ranks of an all-to-all, a divisor of size
   ContextMethod method = ContextMethod::kRing;  ///< between the outer ranks
+  MambaContext mamba = MambaContext::kHeads;
 
   bool is_split() const { return size > 1; }
   int64_t outer() const { return size / inner; }
@@ -33,6 +35,8 @@ struct ContextShard {
   int64_t runs(int64_t sequence) const {
     return is_split() && outer() == 1 && sequence % (2 * size) == 0 ? 2 : 1;
   }
+  /// The equal runs of consecutive tokens that every rank holds of a sequence, one or two.
+  ContextSections sections(int64_t sequence) const;
   /// The sequence must be a multiple of this: every rank has as many tokens, and if there are
   /// several outer ranks, each has two equal chunks. The value is `size`, or twice that if an odd
   /// number of inner ranks shares the two chunks.

@@ -71,6 +71,7 @@ struct RowFlops {
     return groups * 2 * chunk * state + heads * (2 * chunk * head_size + 4 * head_size * state) +
            conv;
   }
+  double states() const { return heads * 2 * head_size * state + conv; }
   double backward() const {
     return heads * (6 * chunk * state + 4 * chunk * head_size + 10 * head_size * state) + 3 * conv;
   }
@@ -78,15 +79,13 @@ struct RowFlops {
 
 OpCost mamba2_cost(const OpSpec& spec) {
   OpCost cost = operand_bytes(spec);
-  const RowFlops row(spec, attributes_of<Mamba2Attributes>(spec));
-  cost.flops = row.forward() * static_cast<double>(spec.operands[0].shape[0]);
+  cost.flops = mamba2_flops(spec, attributes_of<Mamba2Attributes>(spec));
   return cost;
 }
 
 OpCost mamba2_backward_cost(const OpSpec& spec) {
   OpCost cost = operand_bytes(spec);
-  const RowFlops row(spec, attributes_of<Mamba2BackwardAttributes>(spec).core);
-  cost.flops = row.backward() * static_cast<double>(spec.operands[0].shape[0]);
+  cost.flops = mamba2_backward_flops(spec, attributes_of<Mamba2BackwardAttributes>(spec).core);
   return cost;
 }
 
@@ -152,6 +151,18 @@ const OperandSpec& check_mamba2_inputs(OperandChecker& operands, const Mamba2Att
   operands.expect("skip", Access::kRead, rows.dtype, {parts * a.heads});
   operands.expect("norm_weight", Access::kRead, rows.dtype, {parts * a.inner()});
   return rows;
+}
+
+double mamba2_flops(const OpSpec& spec, const Mamba2Attributes& a) {
+  return RowFlops(spec, a).forward() * static_cast<double>(spec.operands[0].shape[0]);
+}
+
+double mamba2_backward_flops(const OpSpec& spec, const Mamba2Attributes& a) {
+  return RowFlops(spec, a).backward() * static_cast<double>(spec.operands[0].shape[0]);
+}
+
+double mamba2_state_flops(const OpSpec& spec, const Mamba2Attributes& a) {
+  return RowFlops(spec, a).states() * static_cast<double>(spec.operands[0].shape[0]);
 }
 
 const OpDefinition kMamba2Op{

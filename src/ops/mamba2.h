@@ -104,6 +104,12 @@ extern const OpDefinition kMamba2BackwardOp;
 /// Checks the first operands of a spec: zxbcdt, which is returned, and the weights.
 const OperandSpec& check_mamba2_inputs(OperandChecker& operands, const Mamba2Attributes& a);
 
+/// Flops of mamba2 and of its backward, of specs that begin with these operands.
+double mamba2_flops(const OpSpec& spec, const Mamba2Attributes& a);
+double mamba2_backward_flops(const OpSpec& spec, const Mamba2Attributes& a);
+/// Of the states alone, with the convolution in front of them.
+double mamba2_state_flops(const OpSpec& spec, const Mamba2Attributes& a);
+
 struct Mamba2Operands {
   ValueId zxbcdt;
   ValueId conv_weight;

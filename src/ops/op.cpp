@@ -17,6 +17,7 @@
 #include "ops/columns.h"
 #include "ops/context_attention.h"
 #include "ops/context_layout.h"
+#include "ops/context_sections.h"
 #include "ops/cross_entropy.h"
 #include "ops/drop_rows.h"
 #include "ops/elementwise.h"
@@ -28,6 +29,7 @@
 #include "ops/linear.h"
 #include "ops/linear_swiglu.h"
 #include "ops/mamba2.h"
+#include "ops/mamba2_section.h"
 #include "ops/mla_qkv.h"
 #include "ops/momentum.h"
 #include "ops/muon.h"
@@ -93,6 +95,14 @@ constexpr std::array kOps = {
     &kMamba2Op,
     &kMamba2BackwardOp,
     &kCachedMamba2Op,
+    &kMamba2LastInputsOp,
+    &kMamba2AddInputsOp,
+    &kMamba2SectionStatesOp,
+    &kMamba2SectionOp,
+    &kMamba2SectionStateGradsOp,
+    &kMamba2SectionBackwardOp,
+    &kNeighbourSectionsOp,
+    &kCarryStatesOp,
     &kPackKvOp,
     &kAssembleQkvOp,
     &kZigzagOrderOp,
@@ -206,7 +216,7 @@ class Registry {
   }
 
  private:
-  static constexpr size_t kNumSlots = 256;
+  static constexpr size_t kNumSlots = 512;
   static_assert(kOps.size() < kNumSlots / 2);
 
   /// Length and three characters distinguish most names.

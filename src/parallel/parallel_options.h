@@ -9,6 +9,7 @@
 #include "base/dtype.h"
 #include "model/stage_slice.h"
 #include "ops/context_attention.h"
+#include "ops/context_sections.h"
 #include "parallel/schedule.h"
 
 namespace braid {
@@ -58,6 +59,7 @@ struct ParameterGroups {
 struct ParallelOptions {
   bool sequence_parallel = false;
   ContextMethod context_method = ContextMethod::kRing;  ///< between outer context ranks
+  MambaContext mamba_context = MambaContext::kHeads;
   ScheduleKind schedule = ScheduleKind::kOneForwardOneBackward;
   int virtual_stages = 1;
   int64_t group_size = 0;  ///< microbatches per group of the interleaved schedule; 0: number of

@@ -308,7 +308,8 @@ ContextShard context_shard(const Mesh& mesh, int rank, const ParallelOptions& op
   return {.size = mesh.sizes().context,
           .index = mesh.position(rank).context,
           .inner = mesh.sizes().context_inner,
-          .method = options.context_method};
+          .method = options.context_method,
+          .mamba = options.mamba_context};
 }
 
 ExpertShard expert_shard(const Mesh& mesh, int rank, const ParallelOptions& options) {

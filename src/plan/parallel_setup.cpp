@@ -38,7 +38,10 @@ int64_t context_inner(const ParallelConfig& parallel, int64_t exchanged) {
 }
 
 ContextShard context_of(const ParallelConfig& parallel, int64_t exchanged) {
-  return {.size = parallel.context, .index = 0, .inner = context_inner(parallel, exchanged)};
+  return {.size = parallel.context,
+          .index = 0,
+          .inner = context_inner(parallel, exchanged),
+          .mamba = choice<MambaContext>(parallel.mamba_context)};
 }
 
 /// Copies of the experts' sharded state: as many as there are of the others, as far as that divides
@@ -84,6 +87,7 @@ ParallelOptions parallel_options(const RunConfig& config, const ModelSpec& model
           choice<ContextExchange>(parallel.context_method) == ContextExchange::kAllGather
               ? ContextMethod::kAllGather
               : ContextMethod::kRing,
+      .mamba_context = choice<MambaContext>(parallel.mamba_context),
       .schedule = schedule_kind(parallel.schedule),
       .virtual_stages = static_cast<int>(parallel.virtual_stages),
       .group_size = parallel.microbatch_group_size,

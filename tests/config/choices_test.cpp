@@ -52,6 +52,7 @@ TEST(Choices, HaveTheNamesOfTheRunFile) {
   EXPECT_EQ(names_of<DocumentPacking>(), allowed_names("data", "packing"));
   EXPECT_EQ(names_of<DecayShape>(), allowed_names("optimizer", "decay_shape"));
   EXPECT_EQ(names_of<ContextExchange>(), allowed_names("parallel", "context_method"));
+  EXPECT_EQ(names_of<MambaContext>(), allowed_names("parallel", "mamba_context"));
   EXPECT_EQ(names_of<ShardKind>(), allowed_names("parallel", "shard"));
   EXPECT_EQ(names_of<BucketKind>(), allowed_names("parallel", "bucket"));
   EXPECT_EQ(names_of<RecomputeChoice>(), allowed_names("memory", "recompute"));
@@ -75,7 +76,7 @@ TEST(Choices, CoverEveryKeyOfNames) {
   for (const Field& field : config_fields()) {
     keys += field.limits.allowed.empty() ? 0 : 1;
   }
-  EXPECT_EQ(keys, 31u) << "name the new key above";
+  EXPECT_EQ(keys, 32u) << "name the new key above";
 }
 
 TEST(Choices, RefuseOtherNames) {

@@ -2,73 +2,12 @@
 
 #include "backends/cuda/kernels/mamba2_scratch.h"
 #include "base/expect_error.h"
-#include "support/cuda_kernel_checks.h"
+#include "support/mamba2_cuda_checks.h"
 
 namespace braid {
 namespace {
 
 using Mamba2CudaTest = CudaKernelTest;
-
-/// A whole chunk, its neighbours in length, several sequences that end within a chunk, heads and
-/// states smaller than their tiles, rows that no vector access fits, more heads in a group than a
-/// block has, limits of dt that hold, weights of other heads around those that are used.
-std::vector<Mamba2Case> cases() {
-  return {
-      {{.sequence = 64, .heads = 1, .head_size = 64, .groups = 1, .state = 128, .chunk = 64}, 1, 4},
-      {{.sequence = 1,
-        .heads = 1,
-        .head_size = 8,
-        .groups = 1,
-        .state = 8,
-        .chunk = 1,
-        .epsilon = 1.0},
-       3,
-       4},
-      {{.sequence = 63, .heads = 3, .head_size = 8, .groups = 1, .state = 16, .chunk = 7}, 2, 2},
-      {{.sequence = 65, .heads = 4, .head_size = 64, .groups = 2, .state = 64, .chunk = 128}, 2, 3},
-      {{.sequence = 200,
-        .heads = 8,
-        .head_size = 64,
-        .groups = 2,
-        .state = 128,
-        .chunk = 64,
-        .norm_groups = 2},
-       2,
-       4},
-      {{.sequence = 150, .heads = 37, .head_size = 16, .groups = 1, .state = 24, .chunk = 64},
-       1,
-       4},
-      {{.sequence = 129,
-        .heads = 6,
-        .head_size = 24,
-        .groups = 3,
-        .state = 72,
-        .chunk = 64,
-        .norm_groups = 6,
-        .dt_min = 0.1,
-        .dt_max = 0.4},
-       1,
-       4},
-      {{.sequence = 320,
-        .heads = 16,
-        .head_size = 64,
-        .groups = 8,
-        .state = 128,
-        .chunk = 256,
-        .norm_groups = 8},
-       1,
-       4},
-      {{.sequence = 130,
-        .heads = 8,
-        .head_size = 32,
-        .groups = 2,
-        .state = 64,
-        .chunk = 64,
-        .norm_groups = 2,
-        .weights = {.count = 4, .index = 2}},
-       2,
-       4}};
-}
 
 /// Heads forget within a few rows, or remember several chunks.
 KernelCase forward_case(const Mamba2Case& c, double least_a_log = -5.0) {
@@ -85,48 +24,8 @@ KernelCase backward_case(const Mamba2Case& c, bool accumulate) {
   return c.backward(forward, accumulate);
 }
 
-/// The norm of the error is at most `limit` of the norm of the values.
-void expect_near(const std::vector<double>& actual, const std::vector<double>& expected,
-                 double limit, const std::string& what) {
-  ASSERT_EQ(actual.size(), expected.size());
-  double error = 0;
-  double norm = 0;
-  for (size_t i = 0; i < actual.size(); ++i) {
-    error += (actual[i] - expected[i]) * (actual[i] - expected[i]);
-    norm += expected[i] * expected[i];
-  }
-  EXPECT_TRUE(std::sqrt(error) <= limit * std::sqrt(norm))
-      << what << ": error " << std::sqrt(error) << " of " << std::sqrt(norm);
-}
-
-/// Columns [begin, end) of rows.
-std::vector<double> columns(const std::vector<double>& rows, int64_t width, int64_t begin,
-                            int64_t end) {
-  std::vector<double> part;
-  for (int64_t row = 0; row < static_cast<int64_t>(rows.size()) / width; ++row) {
-    part.insert(part.end(), rows.begin() + row * width + begin, rows.begin() + row * width + end);
-  }
-  return part;
-}
-
-/// The parts of zxbcdt apart, as their sizes differ by orders of magnitude.
-void expect_near_by_part(const Mamba2Attributes& a, const std::vector<double>& actual,
-                         const std::vector<double>& expected, double limit,
-                         const std::string& what) {
-  const int64_t factor = a.groups * a.state;
-  const std::pair<const char*, int64_t> parts[] = {
-      {"z", a.inner()}, {"x", a.inner()}, {"B", factor}, {"C", factor}, {"dt", a.heads}};
-  int64_t begin = 0;
-  for (const auto& [name, size] : parts) {
-    expect_near(columns(actual, a.row_elems(), begin, begin + size),
-                columns(expected, a.row_elems(), begin, begin + size), limit,
-                fmt::format("{} {}", what, name));
-    begin += size;
-  }
-}
-
 TEST_F(Mamba2CudaTest, ForwardEqualsTheCpu) {
-  for (const Mamba2Case& c : cases()) {
+  for (const Mamba2Case& c : mamba2_cuda_cases()) {
     KernelCase kernel = forward_case(c);
     const KernelCase expected = f64_reference(kernel, 2);
     run_on_cuda(kernel, context());
@@ -139,7 +38,7 @@ TEST_F(Mamba2CudaTest, ForwardEqualsTheCpu) {
 
 TEST_F(Mamba2CudaTest, BackwardEqualsTheCpu) {
   for (const bool accumulate : {false, true}) {
-    for (const Mamba2Case& c : cases()) {
+    for (const Mamba2Case& c : mamba2_cuda_cases()) {
       KernelCase kernel = backward_case(c, accumulate);
       const KernelCase expected = f64_reference(kernel, 2);
       run_on_cuda(kernel, context());
@@ -168,7 +67,7 @@ TEST_F(Mamba2CudaTest, ForgetsWithoutNan) {
 }
 
 TEST_F(Mamba2CudaTest, CarriesANan) {
-  const Mamba2Case c = cases()[3];
+  const Mamba2Case c = mamba2_cuda_cases()[3];
   for (const size_t column : {c.a.inner(), c.a.dt_begin()}) {
     KernelCase kernel = forward_case(c);
     std::vector<double> rows = kernel.values(0);
@@ -181,7 +80,7 @@ TEST_F(Mamba2CudaTest, CarriesANan) {
 
 TEST_F(Mamba2CudaTest, IsRepeatable) {
   for (const size_t i : {2, 5, 6}) {
-    const Mamba2Case c = cases()[i];
+    const Mamba2Case c = mamba2_cuda_cases()[i];
     expect_repeatable([&] { return forward_case(c); }, context());
     expect_repeatable([&] { return backward_case(c, true); }, context());
   }

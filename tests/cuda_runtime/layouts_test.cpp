@@ -46,6 +46,12 @@ ParallelConfig context(ParallelConfig parallel, int64_t size, const std::string&
   return parallel;
 }
 
+/// Context ranks that pass states.
+ParallelConfig states(ParallelConfig parallel) {
+  parallel.mamba_context = "states";
+  return parallel;
+}
+
 ParallelConfig sharded(ParallelConfig parallel, const std::string& shard) {
   parallel.shard = shard;
   return parallel;
@@ -387,10 +393,15 @@ INSTANTIATE_TEST_SUITE_P(
         GpuLayout{"hybrid_tensor2", 2, tensor(2, 2, true), "hybrid"},
         GpuLayout{"hybrid_ring2", 2, context(data(2, "none"), 2, "ring"), "hybrid"},
         GpuLayout{"hybrid_a2a2", 2, context(data(2, "optimizer"), 2, "a2a"), "hybrid"},
+        GpuLayout{"hybrid_states_ring2", 2, states(context(data(2, "none"), 2, "ring")), "hybrid"},
+        GpuLayout{"hybrid_states_a2a2", 2, states(context(data(2, "parameters"), 2, "a2a")),
+                  "hybrid"},
         GpuLayout{"hybrid_experts2", 2, experts(data(2, "none"), 2), "hybrid_experts"},
         GpuLayout{"hybrid_parameters4", 4, data(4, "parameters"), "hybrid"},
         GpuLayout{"hybrid_tensor4", 4, tensor(4, 4, true), "hybrid"},
         GpuLayout{"hybrid_pipeline2_optimizer2", 4, sharded(pipeline(4, 2, "1f1b"), "optimizer"),
+                  "hybrid"},
+        GpuLayout{"hybrid_states_ring4", 4, states(context(data(4, "optimizer"), 4, "ring")),
                   "hybrid"},
         GpuLayout{"parameters8", 8, data(8, "parameters")},
         GpuLayout{"tensor8", 8, tensor(8, 8, true), "gpt2"},

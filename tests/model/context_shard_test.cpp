@@ -101,6 +101,40 @@ TEST(ContextShard, EveryPositionIsOnOneRankAndChunksAscend) {
   }
 }
 
+// Sections of all ranks, by their places, are the sequence.
+TEST(ContextShard, SectionsAreRunsOfPositions) {
+  for (const int64_t size : {1, 2, 3, 4, 6, 8, 12}) {
+    for (int64_t inner = 1; inner <= size; ++inner) {
+      if (size % inner != 0) {
+        continue;
+      }
+      for (const int64_t multiples : {1, 2, 3, 4}) {
+        const ContextShard any{.size = size, .inner = inner};
+        const int64_t sequence = multiples * any.sequence_multiple();
+        std::vector<bool> seen(static_cast<size_t>(any.sections(sequence).count()));
+        for (int64_t index = 0; index < size; ++index) {
+          const ContextShard shard{.size = size, .index = index, .inner = inner};
+          const ContextSections sections = shard.sections(sequence);
+          ASSERT_TRUE(sections.is_valid()) << size << " ranks, inner " << inner;
+          EXPECT_EQ(sections.index, index);
+          const int64_t rows = sequence / sections.count();
+          std::vector<int64_t> expected;
+          for (int64_t section = 0; section < sections.sections; ++section) {
+            const int64_t place = sections.place(index, section);
+            EXPECT_FALSE(seen.at(static_cast<size_t>(place)));
+            seen[static_cast<size_t>(place)] = true;
+            for (int64_t row = 0; row < rows; ++row) {
+              expected.push_back(place * rows + row);
+            }
+          }
+          EXPECT_EQ(shard.position_list(sequence), expected)
+              << size << " ranks, inner " << inner << ", sequence " << sequence;
+        }
+      }
+    }
+  }
+}
+
 // The work of causal attention: a query at position p sees p + 1 keys.
 TEST(ContextShard, ZigzagGivesAllRingRanksTheSameWork) {
   for (int64_t index = 0; index < 4; ++index) {
@@ -174,10 +208,34 @@ TEST(CheckContextParallel, StatesAreExchangedGroupByGroup) {
   EXPECT_EQ(message_of<ConfigError>([&] { check_hybrid(2, {.size = 6}); }),
             "parallel.context = 6: context ranks exchange heads of layers with \"mamba\", and must "
             "divide the 4 groups (model.mamba_n_groups) of a tensor rank; the nearest that does is "
-            "4");
+            "4; or set parallel.mamba_context = \"states\"");
   EXPECT_EQ(message_of<ConfigError>([&] { check_hybrid(1, {.size = 4, .inner = 2}); }),
             "parallel.context_inner = 2: layers with \"mamba\" exchange heads among all 4 context "
-            "ranks; set parallel.context_method = \"a2a\", \"ring\" or \"all_gather\"");
+            "ranks; set parallel.context_method = \"a2a\", \"ring\" or \"all_gather\", or "
+            "parallel.mamba_context = \"states\"");
+}
+
+// Whatever the number of groups.
+TEST(CheckContextParallel, StatesArePassedToSectionsThatTheConvolutionFitsInto) {
+  ModelSpec spec = find_preset("nemotron-h-8b").spec;
+  const auto check_hybrid = [&](const ContextShard& context, int64_t sequence) {
+    ContextShard states = context;
+    states.mamba = MambaContext::kStates;
+    check_context_parallel(spec, {.size = 1}, states, sequence);
+  };
+  EXPECT_NO_THROW(check_hybrid({.size = 16}, 96));
+  EXPECT_NO_THROW(check_hybrid({.size = 4, .inner = 2}, 12));
+  EXPECT_NO_THROW(check_hybrid({.size = 1}, 2));
+  EXPECT_EQ(
+      message_of<ConfigError>([&] { check_hybrid({.size = 16}, 64); }),
+      "train.sequence = 64: parallel.mamba_context = \"states\" needs runs of "
+      "model.conv_kernel - 1 = 3 tokens at least, and parallel.context = 16 makes 32 runs; set "
+      "train.sequence = 96");
+  spec.conv_kernel = 1;
+  EXPECT_EQ(
+      message_of<ConfigError>([&] { check_hybrid({.size = 2}, 64); }),
+      "parallel.mamba_context = \"states\": needs model.conv_kernel = 2 at least, which is 1; "
+      "set parallel.mamba_context = \"heads\"");
 }
 
 }  // namespace

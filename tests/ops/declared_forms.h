@@ -15,6 +15,7 @@
 #include "ops/columns.h"
 #include "ops/context_attention.h"
 #include "ops/context_layout.h"
+#include "ops/context_sections.h"
 #include "ops/cross_entropy.h"
 #include "ops/drop_rows.h"
 #include "ops/elementwise.h"
@@ -25,6 +26,7 @@
 #include "ops/head_norm.h"
 #include "ops/linear.h"
 #include "ops/mamba2.h"
+#include "ops/mamba2_section.h"
 #include "ops/mla_qkv.h"
 #include "ops/momentum.h"
 #include "ops/muon.h"
@@ -70,6 +72,7 @@ class DeclaredForms {
     add_attention();
     add_latent_attention();
     add_mamba();
+    add_mamba_sections();
     add_caches();
     add_attention_steps();
     add_context_layout();
@@ -675,6 +678,87 @@ class DeclaredForms {
             "rstd", "dv", "d_zxbcdt", "d_conv_weight", "d_conv_bias", "d_dt_bias", "d_a_log",
             "d_skip", "d_norm_weight"}});
     }
+  }
+
+  /// Sections of 6 rows, on one of 3 ranks with two of each sequence.
+  void add_mamba_sections() {
+    constexpr int64_t kSection = 6;
+    constexpr int64_t kSections = kRows / kSection;
+    constexpr int64_t kBefore = 3;
+    const Mamba2Attributes a{.sequence = kSection,
+                             .heads = 4,
+                             .head_size = 3,
+                             .groups = 2,
+                             .state = 5,
+                             .chunk = 2,
+                             .norm_groups = 2};
+    const ContextSections context{.ranks = 3, .index = 1, .sections = 2};
+    const Shape rows{kRows, a.row_elems()};
+    const Shape last{kSections * kBefore, a.convolved()};
+    const Shape states{kSections, a.inner() * a.state};
+    const Shape summaries{kSections, a.inner() * a.state + a.heads};
+    const Mamba2InputsAttributes inputs{.inner = a.inner(), .sequence = kSection, .rows = kBefore};
+    add({{"mamba2_last_inputs", to_attributes(inputs), {read(data_, rows), write(data_, last)}},
+         {"zxbcdt", "last"},
+         {{0, 1}, {1, 1}}});
+    add({{"mamba2_add_inputs", to_attributes(inputs), {read(data_, last), read_write(data_, rows)}},
+         {"d_last", "d_zxbcdt"},
+         {{0, 1}, {1, 1}}});
+    const std::vector<Shape> weights = {{a.convolved(), kBefore + 1},
+                                        {a.convolved()},
+                                        {a.heads},
+                                        {a.heads},
+                                        {a.heads},
+                                        {a.inner()}};
+    const auto operands = [&](std::initializer_list<OperandSpec> others) {
+      std::vector<OperandSpec> list = {read(data_, rows)};
+      for (const Shape& weight : weights) {
+        list.push_back(read(data_, weight));
+      }
+      list.push_back(read(data_, last));
+      list.insert(list.end(), others);
+      return list;
+    };
+    const auto names = [](std::initializer_list<std::string> others) {
+      std::vector<std::string> list = {"zxbcdt", "conv_weight", "conv_bias",   "dt_bias",
+                                       "a_log",  "skip",        "norm_weight", "before"};
+      list.insert(list.end(), others);
+      return list;
+    };
+    const Shape inner{kRows, a.inner()};
+    const Shape rstd{kRows, a.norm_groups};
+    add({{"mamba2_section_states", to_attributes(a), operands({write(wide_, summaries)})},
+         names({"states"})});
+    add({{"mamba2_section", to_attributes(Mamba2SectionAttributes{.core = a, .context = context}),
+          operands(
+              {read(wide_, states), write(data_, inner), write(wide_, rstd), write(data_, inner)})},
+         names({"initial", "y", "rstd", "v"})});
+    add({{"mamba2_section_state_grads", to_attributes(a),
+          operands({read(data_, inner), read(wide_, rstd), read(data_, inner),
+                    write(wide_, summaries)})},
+         names({"y", "rstd", "dv", "grads"})});
+    for (const bool accumulate : {false, true}) {
+      std::vector<OperandSpec> backward =
+          operands({read(wide_, states), read(data_, inner), read(wide_, rstd), read(data_, inner),
+                    read(wide_, states), write(data_, rows)});
+      for (const Shape& weight : weights) {
+        backward.push_back(grad(accumulate, weight));
+      }
+      backward.push_back(write(data_, last));
+      add({{"mamba2_section_backward",
+            to_attributes(Mamba2BackwardAttributes{.core = a, .accumulate = accumulate}), backward},
+           names({"initial", "y", "rstd", "dv", "d_final", "d_zxbcdt", "d_conv_weight",
+                  "d_conv_bias", "d_dt_bias", "d_a_log", "d_skip", "d_norm_weight", "d_before"})});
+    }
+    add({{"neighbour_sections",
+          to_attributes(NeighbourSectionsAttributes{.context = context, .rows = kBefore}),
+          {read(data_, {context.ranks * last[0], last[1]}), write(data_, last)}},
+         {"x", "y"},
+         {}});
+    add({{"carry_states",
+          to_attributes(CarryStatesAttributes{.context = context, .heads = a.heads}),
+          {read(wide_, {context.ranks * kSections, summaries[1]}), write(wide_, states)}},
+         {"x", "y"}});
   }
 
   void add_caches() {

@@ -20,6 +20,7 @@
 #include "ops/grouped_linear.h"
 #include "ops/head_norm.h"
 #include "ops/mamba2.h"
+#include "ops/mamba2_section.h"
 #include "ops/mla_qkv.h"
 #include "ops/norm.h"
 #include "ops/op.h"
@@ -121,21 +122,24 @@ ValueId through_latents(GraphBuilder& b, ValueId x) {
       "latents");
 }
 
-/// A state space whose rows have 2 heads of 4 elements: 8 columns of results.
+/// A state space whose rows have 2 heads of 4 elements: 8 columns of results. Once over whole
+/// sequences, and once over sections that two context ranks hold.
 ValueId through_states(Forward& forward, ValueId x) {
   const Mamba2Attributes a{
       .sequence = kSequence, .heads = 2, .head_size = 4, .groups = 1, .state = 3, .chunk = 2};
   const ValueId rows = linear(forward.builder(), x, forward.param("in_proj", {a.row_elems(), 12}),
                               std::nullopt, "in_proj");
-  return mamba2(forward.builder(),
-                {.zxbcdt = rows,
-                 .conv_weight = forward.param("conv", {a.convolved(), 4}),
-                 .conv_bias = forward.param("conv_bias", {a.convolved()}),
-                 .dt_bias = forward.param("dt_bias", {2}),
-                 .a_log = forward.param("a_log", {2}),
-                 .skip = forward.param("skip", {2}),
-                 .norm_weight = forward.param("mamba_norm", {8})},
-                a, "states");
+  const Mamba2Operands operands{.zxbcdt = rows,
+                                .conv_weight = forward.param("conv", {a.convolved(), 4}),
+                                .conv_bias = forward.param("conv_bias", {a.convolved()}),
+                                .dt_bias = forward.param("dt_bias", {2}),
+                                .a_log = forward.param("a_log", {2}),
+                                .skip = forward.param("skip", {2}),
+                                .norm_weight = forward.param("mamba_norm", {8})};
+  const ValueId whole = mamba2(forward.builder(), operands, a, "states");
+  const ValueId sections = mamba2_over_context(
+      forward.builder(), operands, a, {.ranks = 2, .index = 1, .inner = 2}, "context", "sections");
+  return add(forward.builder(), whole, sections, "both_states");
 }
 
 /// A graph with every op that models are made of: both families' blocks one after the other.
@@ -179,6 +183,12 @@ void build_every_op(Forward& forward) {
   forward.loss_of(y);
 }
 
+/// Whether the backward of mamba2_section is that of this op, too.
+bool is_of_section_backward(const OpDefinition& op) {
+  return &op == &kMamba2LastInputsOp || &op == &kNeighbourSectionsOp ||
+         &op == &kMamba2SectionStatesOp || &op == &kCarryStatesOp;
+}
+
 TEST(EveryBackward, EmitsNodesThatTheirOpsAccept) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF64}) {
     Forward forward(dtype);
@@ -193,6 +203,7 @@ TEST(EveryBackward, EmitsNodesThatTheirOpsAccept) {
           op->backward != nullptr || op == &kCrossEntropyPartialOp ||  // cross_entropy_merge's
           op == &kAttentionStepOp || op == &kPackKvOp ||               // attention_finish's
           op == &kSortRowsOp ||                                        // its results are integers
+          is_of_section_backward(*op) ||
           (op == &kCastOp && dtype == DType::kBF16);  // of a bias, whose main grad counts choices
       EXPECT_EQ(has_backward, used.contains(std::string(op->name)))
           << op->name << ": add it to build_every_op if it has a backward";

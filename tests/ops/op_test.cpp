@@ -32,10 +32,10 @@ TEST(FindOp, NamesAnUnknownOp) {
 TEST(OpClass, IsCommunicationForCollectivesAndCopyForMovers) {
   for (const OpDefinition* op : all_ops()) {
     const std::set<std::string_view> movers = {
-        "copy",        "cast",         "fill",         "embedding",    "identity",
-        "offload",     "reload",       "pack_kv",      "assemble_qkv", "zigzag_order",
-        "split_heads", "join_columns", "join_blocks",  "swap_blocks",  "attention_finish",
-        "transpose",   "gather_rows",  "permute_elems"};
+        "copy",        "cast",         "fill",          "embedding",          "identity",
+        "offload",     "reload",       "pack_kv",       "assemble_qkv",       "zigzag_order",
+        "split_heads", "join_columns", "join_blocks",   "swap_blocks",        "attention_finish",
+        "transpose",   "gather_rows",  "permute_elems", "mamba2_last_inputs", "neighbour_sections"};
     const std::set<std::string_view> communicate = {
         "all_reduce", "all_gather",     "reduce_scatter", "all_to_all",
         "broadcast",  "reduce",         "send",           "recv",
@@ -119,8 +119,9 @@ TEST(DeclaredForm, OfIntegersIsRefusedUnlessBytesAreJustMoved) {
       "lion",       "sgd",          "muon_mean",   "take_matrix",    "put_matrix",
       "normalize",  "weighted_sum", "muon_update", "average_weights"};
   const std::string_view only_accumulators[] = {
-      "drop_rows",     "cross_entropy_merge", "route",         "route_backward",
-      "count_choices", "count_by_sequence",   "router_losses", "router_losses_backward"};
+      "drop_rows",      "cross_entropy_merge",    "route",
+      "route_backward", "count_choices",          "count_by_sequence",
+      "router_losses",  "router_losses_backward", "carry_states"};
   const DeclaredForms integers(DType::kI32);
   for (const DeclaredForm& form : integers.list()) {
     const bool has_no_data =
@@ -311,11 +312,12 @@ TEST(RecomputeClass, IsThatOfTheDocumentation) {
                                             "cached_attention",
                                             "cached_mamba2"};
   for (const OpDefinition* op : all_ops()) {
-    const Recompute expected = norms.contains(op->name) ? Recompute::kNorms
-                               : op->name == "attention" || op->name == "mamba2"
-                                   ? Recompute::kAttention
-                               : never.contains(op->name) ? Recompute::kNone
-                                                          : Recompute::kFull;
+    const Recompute expected =
+        norms.contains(op->name) ? Recompute::kNorms
+        : op->name == "attention" || op->name == "mamba2" || op->name == "mamba2_section"
+            ? Recompute::kAttention
+        : never.contains(op->name) ? Recompute::kNone
+                                   : Recompute::kFull;
     EXPECT_EQ(op->recompute, expected) << op->name;
   }
 }

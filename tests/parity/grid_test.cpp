@@ -350,6 +350,36 @@ INSTANTIATE_TEST_SUITE_P(
                 "ranks=4 context=2 expert=4 shard=parameters train.global_batch=4"}},
         4)));
 
+// Context ranks pass states: three and four of them, which do not divide the two groups, with two
+// sections of a sequence on each, or one, and chunks that end with a section or do not.
+INSTANTIATE_TEST_SUITE_P(
+    HybridStates, ParityGrid,
+    testing::ValuesIn(thinned<Layout>(
+        {Layout{kHybridModel, "ranks=2 context=2 mamba_context=states train.global_batch=4"},
+         Layout{kHybridModel,
+                "ranks=3 context=3 mamba_context=states train.sequence=24 shard=parameters "
+                "train.global_batch=2"},
+         Layout{kHybridModel,
+                "ranks=4 context=4 mamba_context=states context_method=all_gather "
+                "train.sequence=32 shard=optimizer memory.recompute=full train.microbatch=1 "
+                "train.global_batch=2"},
+         Layout{kHybridModel,
+                "ranks=4 context=2 mamba_context=states context_method=a2a shard=gradients "
+                "memory.recompute=attention train.global_batch=4"},
+         Layout{kHybridModel,
+                "ranks=2 context=2 mamba_context=states context_method=a2a train.sequence=6 "
+                "train.global_batch=4"},
+         Layout{kHybridModel,
+                "ranks=4 context=4 mamba_context=states context_method=a2a+ring context_inner=2 "
+                "train.sequence=16 memory.recompute=norms train.microbatch=2 train.global_batch=4"},
+         Layout{kHybridExpertsModel,
+                "ranks=8 context=2 tensor=2 pipeline=2 mamba_context=states "
+                "sequence_parallel=true expert=2 schedule=zb-h1 train.global_batch=4"},
+         Layout{kHybridExpertsMtpModel,
+                "ranks=4 context=2 mamba_context=states expert=4 shard=parameters "
+                "train.global_batch=4"}},
+        4)));
+
 // Experts without gates, on data, tensor and pipeline ranks; an expert layer alone predicts a
 // second token.
 INSTANTIATE_TEST_SUITE_P(

@@ -323,6 +323,10 @@ std::vector<Layout> hybrid_layouts() {
         plain + "ranks=4 shard=gradients shard_replicas=2 train.global_batch=4",
         plain + "ranks=2 context=2 train.global_batch=4",
         plain + "ranks=2 context=2 context_method=a2a train.global_batch=2",
+        plain + "ranks=4 context=2 mamba_context=states pipeline=2 train.sequence=12 "
+                "train.dtype=bfloat16 train.global_batch=4",
+        plain + "ranks=2 context=2 mamba_context=states context_method=a2a "
+                "train.sequence=12 train.global_batch=2",
         plain + "ranks=2 pipeline=2 schedule=zb-h1 pipeline_layout=Et|tttL train.global_batch=4",
         experts + "ranks=2 expert=2 shard=parameters train.dtype=bfloat16 train.global_batch=4",
         experts + "ranks=4 pipeline=2 expert=2 model.mtp_depth=1 pipeline_layout=Ettt|tL "

@@ -23,6 +23,7 @@
 #include "ops/linear.h"
 #include "ops/linear_swiglu.h"
 #include "ops/mamba2.h"
+#include "ops/mamba2_section.h"
 #include "ops/norm.h"
 #include "ops/op.h"
 #include "ops/optimizer.h"
@@ -163,12 +164,20 @@ size_t router_losses_bytes(const OpSpec& spec) {
   return router_losses_scratch_bytes(spec.operands[0].shape[0]);
 }
 
+template <Mamba2Use kUse>
 size_t mamba2_bytes(const OpSpec& spec) {
-  return Mamba2Scratch(spec, attributes_of<Mamba2Attributes>(spec), false).bytes;
+  return Mamba2Scratch(spec, attributes_of<Mamba2Attributes>(spec), kUse).bytes;
+}
+
+size_t mamba2_section_bytes(const OpSpec& spec) {
+  return Mamba2Scratch(spec, attributes_of<Mamba2SectionAttributes>(spec).core, Mamba2Use::kForward)
+      .bytes;
 }
 
 size_t mamba2_backward_bytes(const OpSpec& spec) {
-  return Mamba2Scratch(spec, attributes_of<Mamba2BackwardAttributes>(spec).core, true).bytes;
+  return Mamba2Scratch(spec, attributes_of<Mamba2BackwardAttributes>(spec).core,
+                       Mamba2Use::kBackward)
+      .bytes;
 }
 
 size_t cached_mamba2_bytes(const OpSpec& spec) {
@@ -218,8 +227,12 @@ constexpr std::array kScratch = {
     ScratchEntry{&kRmsnormBackwardOp, norm_backward_bytes<1>},
     ScratchEntry{&kLayernormBackwardOp, norm_backward_bytes<2>},
     ScratchEntry{&kHeadNormBackwardOp, head_norm_backward_bytes},
-    ScratchEntry{&kMamba2Op, mamba2_bytes},
+    ScratchEntry{&kMamba2Op, mamba2_bytes<Mamba2Use::kForward>},
     ScratchEntry{&kMamba2BackwardOp, mamba2_backward_bytes},
+    ScratchEntry{&kMamba2SectionOp, mamba2_section_bytes},
+    ScratchEntry{&kMamba2SectionBackwardOp, mamba2_backward_bytes},
+    ScratchEntry{&kMamba2SectionStatesOp, mamba2_bytes<Mamba2Use::kStates>},
+    ScratchEntry{&kMamba2SectionStateGradsOp, mamba2_bytes<Mamba2Use::kStateGrads>},
     ScratchEntry{&kCachedMamba2Op, cached_mamba2_bytes},
     ScratchEntry{&kRouterLinearOp, product_bytes},
     ScratchEntry{&kRouterLinearDgradOp, router_dgrad_bytes},

@@ -39,6 +39,12 @@ struct BlockCost {
   void add(const BlockCost& other, double times = 1);
 };
 
+/// What a check of context ranks needs beside the ranks.
+struct ContextLimits {
+  int64_t sequence = 0;
+  int64_t nearest_inner = 1;  ///< the nearest number of inner ranks that can exchange heads
+};
+
 /// Everything braid knows about one kind of block, which adds to the residual stream of a layer
 /// after a norm "<name>_norm". Names of its parameters and sites begin with its name and a dot,
 /// those of a block that is another one with other limits with the name of that one, so that both
@@ -64,10 +70,9 @@ struct BlockDefinition {
   /// Null if tokens do not depend on each other.
   int64_t (*exchanged_heads)(const ModelSpec& spec, const TensorShard& tensor) = nullptr;
   /// Throws ConfigError naming the rule, the values and the nearest that fits if context ranks
-  /// cannot share the block; `nearest_inner` is the nearest number of inner ranks that can. Null:
-  /// they always can.
+  /// cannot share the block. Null: they always can.
   void (*check_context)(const ModelSpec& spec, const TensorShard& tensor,
-                        const ContextShard& context, int64_t nearest_inner) = nullptr;
+                        const ContextShard& context, const ContextLimits& limits) = nullptr;
   /// Adds the block's parameters, without those of the norm, to the unit of its layer.
   void (*add_parameters)(ParameterList& list, const ModelSpec& spec) = nullptr;
   /// From [N, C], or a rank's rows of it, to the same shape: what the block adds to the residual

@@ -111,6 +111,14 @@ CpuKernel make_cached_mamba2(const OpSpec& spec, int num_workers);
 
 CpuKernel make_mamba2(const OpSpec& spec, int num_workers);
 CpuKernel make_mamba2_backward(const OpSpec& spec, int num_workers);
+CpuKernel make_mamba2_last_inputs(const OpSpec& spec, int num_workers);
+CpuKernel make_mamba2_add_inputs(const OpSpec& spec, int num_workers);
+CpuKernel make_mamba2_section_states(const OpSpec& spec, int num_workers);
+CpuKernel make_mamba2_section(const OpSpec& spec, int num_workers);
+CpuKernel make_mamba2_section_state_grads(const OpSpec& spec, int num_workers);
+CpuKernel make_mamba2_section_backward(const OpSpec& spec, int num_workers);
+CpuKernel make_neighbour_sections(const OpSpec& spec, int num_workers);
+CpuKernel make_carry_states(const OpSpec& spec, int num_workers);
 
 CpuKernel make_mla_qkv(const OpSpec& spec, int num_workers);
 CpuKernel make_mla_qkv_backward(const OpSpec& spec, int num_workers);

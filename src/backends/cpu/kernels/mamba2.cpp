@@ -3,6 +3,7 @@
 #include "backends/cpu/kernels/factories.h"
 #include "backends/cpu/kernels/mamba2_parts.h"
 #include "ops/attributes.h"
+#include "ops/mamba2_section.h"
 
 namespace braid {
 namespace {
@@ -81,21 +82,27 @@ template <class T>
 struct Problem {
   const Sizes& sizes;
   const Inputs<T>& inputs;
-  const Wide<T>* xbc;  // [rows, convolved]
-  T* y;                // [rows, inner]
+  const Wide<T>* xbc;      // [rows, convolved]
+  const Wide<T>* initial;  // [sequences, heads, head_size, state]; null: 0
+  T* y;                    // [rows, inner]
 };
 
-/// y of one head in all rows of a sequence that begins with `first_row`.
+/// y of one head in all rows of a sequence.
 template <class T, class W = Wide<T>>
-void run_head(const Problem<T>& problem, int64_t first_row, int64_t head,
+void run_head(const Problem<T>& problem, int64_t sequence, int64_t head,
               const HeadScratch<W>& scratch) {
-  const auto& [sizes, inputs, xbc, y] = problem;
+  const auto& [sizes, inputs, xbc, initial, y] = problem;
   const Mamba2Attributes& a = sizes.a;
   const HeadWeights<W> weights(inputs, head);
+  const int64_t first_row = sequence * a.sequence;
+  if (initial != nullptr) {
+    const int64_t size = sizes.state_elems();
+    std::copy_n(initial + (sequence * a.heads + head) * size, size, scratch.state);
+  }
   for (int64_t index = 0; index < sizes.chunks(); ++index) {
     const int64_t begin = first_row + index * sizes.chunk();
     const auto chunk = head_chunk(sizes, xbc, begin, sizes.chunk_rows(index), head);
-    const bool has_state = index > 0;
+    const bool has_state = index > 0 || initial != nullptr;
     scratch.steps.set(sizes, weights, inputs.zxbcdt + begin * a.row_elems() + a.dt_begin() + head,
                       chunk.rows);
     if (has_state) {
@@ -131,25 +138,33 @@ struct Forward {
         head_bytes(head_scratch_bytes<W>(sizes)) {}
 };
 
+/// `is_section`: sequences begin with given rows and states, the two operands behind the weights.
 template <class T>
-void run_forward(const Sizes& sizes, const KernelArgs& args) {
+void run_forward(const Sizes& sizes, bool is_section, const KernelArgs& args) {
   using W = Wide<T>;
   const Mamba2Attributes& a = sizes.a;
   const Inputs<T> inputs(args, a);
   const Forward<T> scratch(sizes, args.scratch.data());
-  T* const y = args.data<T>(7);
-  W* const rstd = args.data<W>(8);
-  T* const v = args.data<T>(9);
+  const size_t results = is_section ? 9 : 7;
+  T* const y = args.data<T>(results);
+  W* const rstd = args.data<W>(results + 1);
+  T* const v = args.data<T>(results + 2);
   scratch.taps.load(sizes, inputs);
-  convolve(args.workers, sizes, inputs.zxbcdt, scratch.taps, scratch.xbc);
-  const Problem<T> problem{.sizes = sizes, .inputs = inputs, .xbc = scratch.xbc, .y = y};
+  const ConvRows<T> rows{.zxbcdt = inputs.zxbcdt,
+                         .before = is_section ? args.data<const T>(7) : nullptr};
+  convolve(args.workers, sizes, rows, scratch.taps, scratch.xbc);
+  const Problem<T> problem{.sizes = sizes,
+                           .inputs = inputs,
+                           .xbc = scratch.xbc,
+                           .initial = is_section ? args.data<const W>(8) : nullptr,
+                           .y = y};
   run_pieces(args.workers, sizes.sequences() * a.heads, 1,
              [&](int worker, int64_t at, int64_t end) {
                ScratchCursor cursor(args.scratch.data() + scratch.shared_bytes +
                                     static_cast<size_t>(worker) * scratch.head_bytes);
                const HeadScratch<W> head_scratch(sizes, cursor);
                for (; at < end; ++at) {
-                 run_head(problem, at / a.heads * a.sequence, at % a.heads, head_scratch);
+                 run_head(problem, at / a.heads, at % a.heads, head_scratch);
                }
              });
   run_pieces(args.workers, sizes.rows, row_grain(a.inner()), [&](int, int64_t row, int64_t end) {
@@ -160,16 +175,26 @@ void run_forward(const Sizes& sizes, const KernelArgs& args) {
   });
 }
 
-}  // namespace
-
-CpuKernel make_mamba2(const OpSpec& spec, int num_workers) {
-  const Sizes sizes(spec, attributes_of<Mamba2Attributes>(spec));
+CpuKernel make_forward(const OpSpec& spec, const Mamba2Attributes& a, bool is_section,
+                       int num_workers) {
+  const Sizes sizes(spec, a);
   return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
     const Forward<T> scratch(sizes, nullptr);
-    return {.run = [sizes](const KernelArgs& args) { run_forward<T>(sizes, args); },
+    return {.run = [sizes, is_section](
+                       const KernelArgs& args) { run_forward<T>(sizes, is_section, args); },
             .scratch_bytes =
                 scratch.shared_bytes + static_cast<size_t>(num_workers) * scratch.head_bytes};
   });
+}
+
+}  // namespace
+
+CpuKernel make_mamba2(const OpSpec& spec, int num_workers) {
+  return make_forward(spec, attributes_of<Mamba2Attributes>(spec), false, num_workers);
+}
+
+CpuKernel make_mamba2_section(const OpSpec& spec, int num_workers) {
+  return make_forward(spec, attributes_of<Mamba2SectionAttributes>(spec).core, true, num_workers);
 }
 
 }  // namespace braid

@@ -48,7 +48,7 @@ struct HeadScratch {
   W* dy_state;    // [chunk, state], rows S^T dy_i
   W* x_grad;      // [chunk, state], rows G^T x_j
   W* grad_state;  // G [head_size, state]
-  W* states;      // [chunks, head_size, state], in front of each chunk; not of the first
+  W* states;      // [chunks, head_size, state], in front of each chunk
 
   HeadScratch(const Sizes& sizes, ScratchCursor& cursor) : steps(sizes, cursor) {
     const int64_t chunk = sizes.chunk();
@@ -70,17 +70,25 @@ struct HeadSums {
   W dt_bias = 0, a = 0, skip = 0;
 };
 
+/// States at the ends of sequences, [sequences, heads, head_size, state].
+template <class W>
+struct EndStates {
+  const W* initial = nullptr;  // in front of each; null: 0
+  const W* d_final = nullptr;  // gradients of those behind each; null: 0
+};
+
 /// One head of one sequence, and where its gradients go.
 template <class T>
 struct HeadProblem {
   using W = Wide<T>;
   const Sizes& sizes;
   const Inputs<T>& inputs;
-  const W* xbc;  // [rows, convolved]
-  const W* dy;   // [rows, inner]
-  W* d_xbc;      // [rows, convolved]: columns of x
-  W* d_bc;       // [rows, bc_elems], of this run of heads
-  T* d_zxbcdt;   // columns of dt
+  EndStates<W> ends;  // of this sequence and head
+  const W* xbc;       // [rows, convolved]
+  const W* dy;        // [rows, inner]
+  W* d_xbc;           // [rows, convolved]: columns of x
+  W* d_bc;            // [rows, bc_elems], of this run of heads
+  T* d_zxbcdt;        // columns of dt
   int64_t first_row;
   int64_t head;
   bool adds_bc;  // to d_bc; otherwise writes it
@@ -110,8 +118,9 @@ struct ChunkProblem {
     dc = db + a.groups * a.state;
     raw = p.inputs.zxbcdt + begin * a.row_elems() + a.dt_begin() + p.head;
     d_raw = p.d_zxbcdt + begin * a.row_elems() + a.dt_begin() + p.head;
-    state = index == 0 ? nullptr : states + index * p.sizes.state_elems();
-    has_grad = index + 1 < p.sizes.chunks();
+    const bool has_state = index > 0 || p.ends.initial != nullptr;
+    state = has_state ? states + index * p.sizes.state_elems() : nullptr;
+    has_grad = index + 1 < p.sizes.chunks() || p.ends.d_final != nullptr;
   }
 };
 
@@ -134,19 +143,22 @@ void add_scaled(W factor, const W* from, int64_t size, W* to) {
   }
 }
 
-/// The states in front of all chunks but the first.
+/// The states in front of all chunks.
 template <class T, class W = Wide<T>>
 void compute_states(const HeadProblem<T>& p, const HeadWeights<W>& weights,
                     const HeadScratch<W>& scratch) {
   const int64_t size = p.sizes.state_elems();
+  if (p.ends.initial != nullptr) {
+    std::copy_n(p.ends.initial, size, scratch.states);
+  }
   for (int64_t index = 0; index + 1 < p.sizes.chunks(); ++index) {
     const ChunkProblem<T> chunk(p, index, scratch.states);
     W* const next = scratch.states + (index + 1) * size;
-    if (index > 0) {
-      std::copy_n(next - size, size, next);
+    if (chunk.state != nullptr) {
+      std::copy_n(chunk.state, size, next);
     }
     scratch.steps.set(p.sizes, weights, chunk.raw, chunk.in.rows);
-    advance_state(p.sizes, chunk.in, scratch.steps, index > 0, next);
+    advance_state(p.sizes, chunk.in, scratch.steps, chunk.state != nullptr, next);
   }
 }
 
@@ -332,36 +344,14 @@ void finish_rows(const Mamba2Attributes& a, const ChunkProblem<T>& chunk,
   }
 }
 
-/// G = exp(l_last) G + sum over rows of exp(l_i) dy_i C_i^T.
-template <class T, class W = Wide<T>>
-void retreat_state(const Sizes& sizes, const ChunkProblem<T>& chunk,
-                   const HeadScratch<W>& scratch) {
-  const int64_t size = sizes.a.head_size;
-  const HeadChunk<W>& in = chunk.in;
-  for (int64_t i = 0; i < in.rows; ++i) {
-    for (int64_t p = 0; p < size; ++p) {
-      scratch.steps.scaled[i * size + p] =
-          scratch.steps.from_begin[i] * chunk.dy[i * sizes.a.inner() + p];
-    }
-  }
-  gemm_on_this_thread<W>({.transpose_a = true,
-                          .m = size,
-                          .n = sizes.a.state,
-                          .k = in.rows,
-                          .a = scratch.steps.scaled,
-                          .lda = size,
-                          .b = in.c,
-                          .ldb = in.stride,
-                          .c = scratch.grad_state,
-                          .ldc = sizes.a.state,
-                          .beta = chunk.has_grad ? scratch.steps.from_begin[in.rows - 1] : W(0)});
-}
-
 template <class T, class W = Wide<T>>
 HeadSums<W> run_head(const HeadProblem<T>& p, const HeadScratch<W>& scratch) {
   const HeadWeights<W> weights(p.inputs, p.head);
   HeadSums<W> sums;
   compute_states(p, weights, scratch);
+  if (p.ends.d_final != nullptr) {
+    std::copy_n(p.ends.d_final, p.sizes.state_elems(), scratch.grad_state);
+  }
   for (int64_t index = p.sizes.chunks() - 1; index >= 0; --index) {
     const ChunkProblem<T> chunk(p, index, scratch.states);
     scratch.steps.set(p.sizes, weights, chunk.raw, chunk.in.rows);
@@ -377,7 +367,7 @@ HeadSums<W> run_head(const HeadProblem<T>& p, const HeadScratch<W>& scratch) {
     compute_v(p.sizes, chunk, scratch);
     add_bc_grads(p, chunk, scratch);
     finish_rows(p.sizes.a, chunk, weights, scratch, sums);
-    retreat_state(p.sizes, chunk, scratch);
+    retreat_state(p.sizes, chunk.in, {chunk.dy, chunk.has_grad}, scratch.steps, scratch.grad_state);
   }
   sums.a *= weights.a;  // with respect to a_log
   return sums;
@@ -416,7 +406,7 @@ struct Backward {
 /// All heads of all sequences. Pieces are runs of heads.
 template <class T>
 void run_heads(const KernelArgs& args, const Sizes& sizes, const Inputs<T>& inputs,
-               const Backward<T>& scratch, T* d_zxbcdt) {
+               const EndStates<Wide<T>>& ends, const Backward<T>& scratch, T* d_zxbcdt) {
   using W = Wide<T>;
   const Mamba2Attributes& a = sizes.a;
   const int64_t runs = runs_of(a);
@@ -425,10 +415,16 @@ void run_heads(const KernelArgs& args, const Sizes& sizes, const Inputs<T>& inpu
                                 const HeadScratch<W>& head_scratch) {
     const int64_t first = group * heads_per_group(a) + run * heads_per_group(a) / runs;
     const int64_t last = group * heads_per_group(a) + (run + 1) * heads_per_group(a) / runs;
+    const auto of_head = [&](const W* states, int64_t head) {
+      return states == nullptr ? nullptr
+                               : states + (sequence * a.heads + head) * sizes.state_elems();
+    };
     for (int64_t head = first; head < last; ++head) {
       const HeadSums<W> sums =
           run_head(HeadProblem<T>{.sizes = sizes,
                                   .inputs = inputs,
+                                  .ends = {.initial = of_head(ends.initial, head),
+                                           .d_final = of_head(ends.d_final, head)},
                                   .xbc = scratch.xbc,
                                   .dy = scratch.dy,
                                   .d_xbc = scratch.convolution.d_xbc,
@@ -471,65 +467,94 @@ void sum_runs(WorkerPool& workers, const Sizes& sizes, const Backward<T>& scratc
   });
 }
 
+/// Where the operands of an op begin: of mamba2_backward, or of mamba2_section_backward.
+struct BackwardOperands {
+  size_t y = 7;  ///< then rstd and dv
+  size_t d_zxbcdt = 10;
+  size_t d_weights = 11;
+  bool is_section = false;  ///< also before, initial, d_final and d_before
+};
+
+constexpr BackwardOperands kOfSections{.y = 9, .d_zxbcdt = 13, .d_weights = 14, .is_section = true};
+
 /// Sets the gradients of all weights to 0, those of other parts too.
 template <class W>
-void clear_weight_grads(const Sizes& sizes, const KernelArgs& args) {
+void clear_weight_grads(const Sizes& sizes, size_t d_weights, const KernelArgs& args) {
   const Mamba2Attributes& a = sizes.a;
   const int64_t elems[] = {
       a.convolved() * sizes.taps, a.convolved(), a.heads, a.heads, a.heads, a.inner()};
   for (size_t i = 0; i < std::size(elems); ++i) {
-    std::fill_n(args.data<W>(11 + i), a.weights.count * elems[i], W(0));
+    std::fill_n(args.data<W>(d_weights + i), a.weights.count * elems[i], W(0));
   }
 }
 
 template <class T>
-void run_backward(const Sizes& sizes, bool accumulate, int num_workers, const KernelArgs& args) {
+void run_backward(const Sizes& sizes, bool accumulate, const BackwardOperands& at, int num_workers,
+                  const KernelArgs& args) {
   using W = Wide<T>;
   if (!accumulate && sizes.a.weights.count > 1) {
-    clear_weight_grads<W>(sizes, args);
+    clear_weight_grads<W>(sizes, at.d_weights, args);
     accumulate = true;
   }
   const Inputs<T> inputs(args, sizes.a);
   const int64_t part = sizes.a.weights.index;
   const Backward<T> scratch(sizes, num_workers, args.scratch.data());
-  T* const d_zxbcdt = args.data<T>(10);
-  const NormGrads<T> norm{.y = args.data<const T>(7),
-                          .rstd = args.data<const W>(8),
-                          .dv = args.data<const T>(9),
+  T* const d_zxbcdt = args.data<T>(at.d_zxbcdt);
+  const NormGrads<T> norm{.y = args.data<const T>(at.y),
+                          .rstd = args.data<const W>(at.y + 1),
+                          .dv = args.data<const T>(at.y + 2),
                           .d_zxbcdt = d_zxbcdt,
                           .dy = scratch.dy};
   norm_backward(args.workers, sizes, inputs, norm, accumulate, scratch.norm_partials,
-                args.data<W>(16) + part * sizes.a.inner());
+                args.data<W>(at.d_weights + 5) + part * sizes.a.inner());
   scratch.convolution.taps.load(sizes, inputs);
-  convolve(args.workers, sizes, inputs.zxbcdt, scratch.convolution.taps, scratch.xbc);
-  run_heads(args, sizes, inputs, scratch, d_zxbcdt);
+  ConvRows<T> rows{.zxbcdt = inputs.zxbcdt};
+  EndStates<W> ends;
+  if (at.is_section) {
+    rows.before = args.data<const T>(7);
+    ends = {.initial = args.data<const W>(8), .d_final = args.data<const W>(12)};
+  }
+  convolve(args.workers, sizes, rows, scratch.convolution.taps, scratch.xbc);
+  run_heads(args, sizes, inputs, ends, scratch, d_zxbcdt);
   for (size_t i = 0; i < 3; ++i) {
     add_partial_sums(
         args.workers,
         scratch.head_sums + static_cast<int64_t>(i) * sizes.sequences() * sizes.a.heads,
-        sizes.sequences(), sizes.a.heads, accumulate, args.data<W>(13 + i) + part * sizes.a.heads);
+        sizes.sequences(), sizes.a.heads, accumulate,
+        args.data<W>(at.d_weights + 2 + i) + part * sizes.a.heads);
   }
   sum_runs(args.workers, sizes, scratch);
-  convolution_backward(args.workers, sizes, inputs.zxbcdt, scratch.convolution,
-                       ConvolutionResults<T>{.d_zxbcdt = d_zxbcdt,
-                                             .d_weight = args.data<W>(11),
-                                             .d_bias = args.data<W>(12),
-                                             .accumulate = accumulate});
+  convolution_backward(
+      args.workers, sizes, rows, scratch.convolution,
+      ConvolutionResults<T>{.d_zxbcdt = d_zxbcdt,
+                            .d_before = at.is_section ? args.data<T>(at.d_weights + 6) : nullptr,
+                            .d_weight = args.data<W>(at.d_weights),
+                            .d_bias = args.data<W>(at.d_weights + 1),
+                            .accumulate = accumulate});
 }
 
-}  // namespace
-
-CpuKernel make_mamba2_backward(const OpSpec& spec, int num_workers) {
+CpuKernel make_backward(const OpSpec& spec, const BackwardOperands& at, int num_workers) {
   const auto [core, accumulate] = attributes_of<Mamba2BackwardAttributes>(spec);
   const Sizes sizes(spec, core);
   const bool adds = accumulate;
   return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
     const Backward<T> scratch(sizes, num_workers, nullptr);
-    return {.run = [sizes, adds, num_workers](
-                       const KernelArgs& args) { run_backward<T>(sizes, adds, num_workers, args); },
-            .scratch_bytes =
-                scratch.shared_bytes + static_cast<size_t>(num_workers) * scratch.head_bytes};
+    return {
+        .run = [sizes, adds, at, num_workers](
+                   const KernelArgs& args) { run_backward<T>(sizes, adds, at, num_workers, args); },
+        .scratch_bytes =
+            scratch.shared_bytes + static_cast<size_t>(num_workers) * scratch.head_bytes};
   });
+}
+
+}  // namespace
+
+CpuKernel make_mamba2_backward(const OpSpec& spec, int num_workers) {
+  return make_backward(spec, {}, num_workers);
+}
+
+CpuKernel make_mamba2_section_backward(const OpSpec& spec, int num_workers) {
+  return make_backward(spec, kOfSections, num_workers);
 }
 
 }  // namespace braid

@@ -56,6 +56,24 @@ struct Sizes {
   int64_t state_elems() const { return a.head_size * a.state; }
 };
 
+/// What the convolution reads.
+template <class T>
+struct ConvRows {
+  const T* zxbcdt = nullptr;
+  const T* before = nullptr;  // [sequences, taps - 1, convolved], in front of each; null: 0
+
+  /// x, B and C of the row that this tap of `row` reads; null: 0.
+  const T* at(const Sizes& sizes, int64_t row, int64_t tap) const {
+    const int64_t back = sizes.taps - 1 - tap;
+    const int64_t place = row % sizes.a.sequence;
+    if (back <= place) {
+      return zxbcdt + (row - back) * sizes.a.row_elems() + sizes.a.inner();
+    }
+    const int64_t index = row / sizes.a.sequence * (sizes.taps - 1) + place + tap;
+    return before == nullptr ? nullptr : before + index * sizes.a.convolved();
+  }
+};
+
 /// visit(channel, its row of conv_weight).
 template <class Visit>
 void for_each_channel(const Mamba2Attributes& a, const Visit& visit) {
@@ -90,13 +108,15 @@ struct Taps {
 
 /// out [convolved] = convolution of x, B and C at `row`, before SiLU.
 template <class T, class W = Wide<T>>
-void convolve_row(const Sizes& sizes, const T* zxbcdt, const Taps<W>& taps, int64_t row, W* out) {
+void convolve_row(const Sizes& sizes, const ConvRows<T>& rows, const Taps<W>& taps, int64_t row,
+                  W* out) {
   const int64_t width = sizes.a.convolved();
-  const int64_t place = row % sizes.a.sequence;
   std::copy_n(taps.bias, width, out);
-  for (int64_t tap = std::max<int64_t>(0, sizes.taps - 1 - place); tap < sizes.taps; ++tap) {
-    const T* const in =
-        zxbcdt + (row + tap - sizes.taps + 1) * sizes.a.row_elems() + sizes.a.inner();
+  for (int64_t tap = 0; tap < sizes.taps; ++tap) {
+    const T* const in = rows.at(sizes, row, tap);
+    if (in == nullptr) {
+      continue;
+    }
     const W* const weight = taps.weights + tap * width;
 #pragma omp simd
     for (int64_t c = 0; c < width; ++c) {
@@ -107,13 +127,13 @@ void convolve_row(const Sizes& sizes, const T* zxbcdt, const Taps<W>& taps, int6
 
 /// xbc [rows, convolved] = SiLU of the convolution of all rows.
 template <class T, class W = Wide<T>>
-void convolve(WorkerPool& workers, const Sizes& sizes, const T* zxbcdt, const Taps<W>& taps,
+void convolve(WorkerPool& workers, const Sizes& sizes, const ConvRows<T>& rows, const Taps<W>& taps,
               W* xbc) {
   const int64_t width = sizes.a.convolved();
   run_pieces(workers, sizes.rows, row_grain(width), [&](int, int64_t row, int64_t end) {
     for (; row < end; ++row) {
       W* const out = xbc + row * width;
-      convolve_row(sizes, zxbcdt, taps, row, out);
+      convolve_row(sizes, rows, taps, row, out);
 #pragma omp simd
       for (int64_t c = 0; c < width; ++c) {
         out[c] *= vector_math::sigmoid(out[c]);
@@ -256,6 +276,37 @@ void advance_state(const Sizes& sizes, const HeadChunk<W>& chunk, const ChunkSte
                           .c = state,
                           .ldc = sizes.a.state,
                           .beta = has_state ? steps.from_begin[chunk.rows - 1] : W(0)});
+}
+
+/// dy of a head's rows in a chunk, `inner` apart.
+template <class W>
+struct ChunkGrads {
+  const W* dy = nullptr;
+  bool has_grad = false;  ///< that of the state behind the chunk is not 0
+};
+
+/// G = exp(l_last) G + sum over rows of exp(l_i) dy_i C_i^T: from the gradient of the state behind
+/// a chunk to that of the state in front of it.
+template <class W>
+void retreat_state(const Sizes& sizes, const HeadChunk<W>& chunk, const ChunkGrads<W>& grads,
+                   const ChunkSteps<W>& steps, W* grad_state) {
+  const int64_t size = sizes.a.head_size;
+  for (int64_t i = 0; i < chunk.rows; ++i) {
+    for (int64_t p = 0; p < size; ++p) {
+      steps.scaled[i * size + p] = steps.from_begin[i] * grads.dy[i * sizes.a.inner() + p];
+    }
+  }
+  gemm_on_this_thread<W>({.transpose_a = true,
+                          .m = size,
+                          .n = sizes.a.state,
+                          .k = chunk.rows,
+                          .a = steps.scaled,
+                          .lda = size,
+                          .b = chunk.c,
+                          .ldb = chunk.stride,
+                          .c = grad_state,
+                          .ldc = sizes.a.state,
+                          .beta = grads.has_grad ? steps.from_begin[chunk.rows - 1] : W(0)});
 }
 
 /// SiLU(z), and its derivative.

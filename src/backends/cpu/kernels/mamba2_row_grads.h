@@ -14,7 +14,7 @@ struct NormGrads {
   const T* y = nullptr;     // [rows, inner]
   const W* rstd = nullptr;  // [rows, norm_groups]
   const T* dv = nullptr;    // [rows, inner]
-  T* d_zxbcdt = nullptr;    // gets dz
+  T* d_zxbcdt = nullptr;    // gets dz; null: not computed
   W* dy = nullptr;          // [rows, inner]
 };
 
@@ -27,7 +27,7 @@ void norm_row_backward(const Mamba2Attributes& a, const Inputs<T>& inputs,
   const T* const z = inputs.zxbcdt + row * a.row_elems();
   const T* const y = grads.y + row * a.inner();
   const T* const dv = grads.dv + row * a.inner();
-  T* const dz = grads.d_zxbcdt + row * a.row_elems();
+  T* const dz = grads.d_zxbcdt == nullptr ? nullptr : grads.d_zxbcdt + row * a.row_elems();
   W* const dy = grads.dy + row * a.inner();
   for (int64_t group = 0; group < a.norm_groups; ++group) {
     const int64_t begin = group * size;
@@ -49,7 +49,9 @@ void norm_row_backward(const Mamba2Attributes& a, const Inputs<T>& inputs,
       const W h = static_cast<W>(dv[c]) * static_cast<W>(inputs.norm_weight[c]);
       const W dg = rstd * (h - value * gate.value * rstd * mean);
       dy[c] = dg * gate.value;
-      store(dz, c, dg * value * gate.slope);
+      if (dz != nullptr) {
+        store(dz, c, dg * value * gate.slope);
+      }
     }
   }
 }
@@ -94,14 +96,14 @@ struct ConvolutionGrads {
 
 /// Gradient through SiLU, in place.
 template <class T>
-void silu_backward(WorkerPool& workers, const Sizes& sizes, const T* zxbcdt,
+void silu_backward(WorkerPool& workers, const Sizes& sizes, const ConvRows<T>& rows,
                    const ConvolutionGrads<T>& grads) {
   using W = Wide<T>;
   const int64_t width = sizes.a.convolved();
   run_pieces(workers, sizes.rows, row_grain(width), [&](int worker, int64_t row, int64_t end) {
     W* const sums = grads.row_buffers + worker * width;
     for (; row < end; ++row) {
-      convolve_row(sizes, zxbcdt, grads.taps, row, sums);
+      convolve_row(sizes, rows, grads.taps, row, sums);
       W* const d = grads.d_xbc + row * width;
 #pragma omp simd
       for (int64_t c = 0; c < width; ++c) {
@@ -111,16 +113,18 @@ void silu_backward(WorkerPool& workers, const Sizes& sizes, const T* zxbcdt,
   });
 }
 
-/// Gradient with respect to one row of x, B and C, which later rows of its sequence read too.
+/// Gradient with respect to x, B and C of the row at `place` of a sequence, which later rows of the
+/// sequence read too. Negative places: rows in front of it.
 template <class T>
-void convolution_row_dgrad(const Sizes& sizes, const ConvolutionGrads<T>& grads, int64_t row,
-                           Wide<T>* sums, T* d_in) {
+void convolution_row_dgrad(const Sizes& sizes, const ConvolutionGrads<T>& grads, int64_t sequence,
+                           int64_t place, Wide<T>* sums, T* d_in) {
   const int64_t width = sizes.a.convolved();
-  const int64_t rows_left = sizes.a.sequence - row % sizes.a.sequence;
+  const int64_t first = std::max<int64_t>(place, 0);
+  const int64_t end = std::min(place + sizes.taps, sizes.a.sequence);
   std::fill_n(sums, width, Wide<T>(0));
-  for (int64_t later = 0; later < std::min(sizes.taps, rows_left); ++later) {
-    const Wide<T>* const weight = grads.taps.weights + (sizes.taps - 1 - later) * width;
-    const Wide<T>* const d = grads.d_xbc + (row + later) * width;
+  for (int64_t at = first; at < end; ++at) {
+    const Wide<T>* const weight = grads.taps.weights + (sizes.taps - 1 - (at - place)) * width;
+    const Wide<T>* const d = grads.d_xbc + (sequence * sizes.a.sequence + at) * width;
 #pragma omp simd
     for (int64_t c = 0; c < width; ++c) {
       sums[c] += weight[c] * d[c];
@@ -133,14 +137,15 @@ void convolution_row_dgrad(const Sizes& sizes, const ConvolutionGrads<T>& grads,
 
 /// Adds what one row adds to the gradients of weights and bias.
 template <class T>
-void convolution_row_wgrad(const Sizes& sizes, const T* zxbcdt, const ConvolutionGrads<T>& grads,
-                           int64_t row, Wide<T>* partial) {
+void convolution_row_wgrad(const Sizes& sizes, const ConvRows<T>& rows,
+                           const ConvolutionGrads<T>& grads, int64_t row, Wide<T>* partial) {
   const int64_t width = sizes.a.convolved();
-  const int64_t place = row % sizes.a.sequence;
   const Wide<T>* const d = grads.d_xbc + row * width;
-  for (int64_t tap = std::max<int64_t>(0, sizes.taps - 1 - place); tap < sizes.taps; ++tap) {
-    const T* const in =
-        zxbcdt + (row + tap - sizes.taps + 1) * sizes.a.row_elems() + sizes.a.inner();
+  for (int64_t tap = 0; tap < sizes.taps; ++tap) {
+    const T* const in = rows.at(sizes, row, tap);
+    if (in == nullptr) {
+      continue;
+    }
     Wide<T>* const sum = partial + tap * width;
 #pragma omp simd
     for (int64_t c = 0; c < width; ++c) {
@@ -157,6 +162,7 @@ void convolution_row_wgrad(const Sizes& sizes, const T* zxbcdt, const Convolutio
 template <class T>
 struct ConvolutionResults {
   T* d_zxbcdt = nullptr;
+  T* d_before = nullptr;        // [sequences, taps - 1, convolved]; null: not computed
   Wide<T>* d_weight = nullptr;  // [parts * convolved, taps]
   Wide<T>* d_bias = nullptr;    // [parts * convolved]
   bool accumulate = true;
@@ -177,10 +183,10 @@ void write_convolution_wgrad(const Sizes& sizes, const Wide<T>* sums,
 
 /// From grads.d_xbc, the gradient with respect to the results of the convolution.
 template <class T>
-void convolution_backward(WorkerPool& workers, const Sizes& sizes, const T* zxbcdt,
+void convolution_backward(WorkerPool& workers, const Sizes& sizes, const ConvRows<T>& rows,
                           const ConvolutionGrads<T>& grads, const ConvolutionResults<T>& results) {
   using W = Wide<T>;
-  silu_backward(workers, sizes, zxbcdt, grads);
+  silu_backward(workers, sizes, rows, grads);
   const int64_t width = sizes.a.convolved();
   const int64_t partial_elems = (sizes.taps + 1) * width;
   const RowBlocks blocks{sizes.rows};
@@ -191,12 +197,20 @@ void convolution_backward(WorkerPool& workers, const Sizes& sizes, const T* zxbc
                  std::fill_n(partial, partial_elems, W(0));
                  for (int64_t row = blocks.begin(block); row < blocks.end(block); ++row) {
                    convolution_row_dgrad(
-                       sizes, grads, row, grads.row_buffers + worker * width,
+                       sizes, grads, row / sizes.a.sequence, row % sizes.a.sequence,
+                       grads.row_buffers + worker * width,
                        results.d_zxbcdt + row * sizes.a.row_elems() + sizes.a.inner());
-                   convolution_row_wgrad(sizes, zxbcdt, grads, row, partial);
+                   convolution_row_wgrad(sizes, rows, grads, row, partial);
                  }
                }
              });
+  if (results.d_before != nullptr) {
+    for (int64_t i = 0; i < sizes.sequences() * (sizes.taps - 1); ++i) {
+      convolution_row_dgrad(sizes, grads, i / (sizes.taps - 1),
+                            i % (sizes.taps - 1) - (sizes.taps - 1), grads.row_buffers,
+                            results.d_before + i * width);
+    }
+  }
   add_partial_sums(workers, grads.partials, blocks.count(), partial_elems, false, grads.sums);
   write_convolution_wgrad(sizes, grads.sums, results);
 }

@@ -130,6 +130,14 @@ CudaKernel make_cuda_cached_mamba2(const OpSpec& spec, CudaContext& context);
 
 CudaKernel make_cuda_mamba2(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_mamba2_backward(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_mamba2_last_inputs(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_mamba2_add_inputs(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_mamba2_section_states(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_mamba2_section(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_mamba2_section_state_grads(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_mamba2_section_backward(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_neighbour_sections(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_carry_states(const OpSpec& spec, CudaContext& context);
 
 CudaKernel make_cuda_offload(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_reload(const OpSpec& spec, CudaContext& context);

@@ -114,6 +114,15 @@ struct Mamba2Args {
   Mamba2Data* xbc = nullptr;     // [T, convolved]
   Mamba2Data* states = nullptr;  // [chunks, heads, head_size, state], before each chunk
 
+  // Of sections (ops/mamba2_section.h); null: sequences begin and end with 0.
+  const Mamba2Data* before = nullptr;  // [sequences, taps - 1, convolved], rows in front of each
+  const float* initial = nullptr;      // [sequences, heads, head_size, state]
+  const float* d_final = nullptr;      // the same
+  Mamba2Data* d_before = nullptr;
+  /// [sequences, heads * (head_size * state + 1)]: the states behind each sequence, or the
+  /// gradients of those in front of it, then the products of decays. Null: not computed.
+  float* summaries = nullptr;
+
   // Of the backward.
   const Mamba2Data* dv = nullptr;  // [T, inner]
   Mamba2Data* d_zxbcdt = nullptr;
@@ -141,7 +150,8 @@ struct Mamba2WeightGrads {
 
 void launch_mamba2_steps(const Mamba2Args& args, cudaStream_t stream);
 void launch_mamba2_conv(const Mamba2Args& args, cudaStream_t stream);
-/// `states`; or `d_states`, from the last chunk of a sequence to its first.
+/// `states`; or `d_states`, from the last chunk of a sequence to its first. Where these are null,
+/// only `summaries`.
 void launch_mamba2_states(const Mamba2Args& args, cudaStream_t stream);
 void launch_mamba2_d_states(const Mamba2Args& args, cudaStream_t stream);
 /// `y`.
@@ -153,6 +163,10 @@ void launch_mamba2_norm(const Mamba2Args& args, Mamba2Data* v, cudaStream_t stre
 /// `dy`, and z's part of d_zxbcdt.
 void launch_mamba2_norm_backward(const Mamba2Args& args, const Mamba2WeightGrads& grads,
                                  cudaStream_t stream);
+/// `dy` alone.
+void launch_mamba2_dy(const Mamba2Args& args, cudaStream_t stream);
+/// The products of decays in `summaries`.
+void launch_mamba2_decays(const Mamba2Args& args, cudaStream_t stream);
 /// dt's part of d_zxbcdt.
 void launch_mamba2_steps_backward(const Mamba2Args& args, const Mamba2WeightGrads& grads,
                                   cudaStream_t stream);

@@ -87,31 +87,49 @@ struct ConvWindow {
 
 using ConvInput = DeviceVector<Mamba2Data, kChannels>;
 
+/// Where a thread's channels of the rows in front of its sequence begin.
+template <class T>
+__device__ T* rows_before(const Mamba2Sizes& s, T* before, const ConvPlace& place) {
+  const int64_t rows = place.sequence_begin / s.sequence * (s.taps - 1);
+  return before + rows * s.convolved() + place.channel;
+}
+
 /// What is convolved, of a thread's channels and sequence.
 class ConvInputs {
  public:
   __device__ ConvInputs(const Mamba2Args& args, const ConvPlace& place)
       : stride_(args.sizes.row_elems()),
-        from_(args.zxbcdt + place.sequence_begin * stride_ + args.sizes.inner() + place.channel) {}
+        from_(args.zxbcdt + place.sequence_begin * stride_ + args.sizes.inner() + place.channel),
+        before_stride_(args.sizes.convolved()),
+        before_(args.before == nullptr ? nullptr : rows_before(args.sizes, args.before, place)) {}
 
   template <bool kAligned>
   __device__ ConvInput load(int row) const {
     return load_vector<kChannels, kAligned>(from_ + row * stride_, kChannels);
   }
-  /// The window before row `begin`: 0 where the sequence has not begun.
+  /// The window before row `begin`: 0 where the sequence has not begun and nothing is before it.
   template <bool kAligned, int K>
   __device__ ConvWindow<kChannels, K> window_before(int begin) const {
     ConvWindow<kChannels, K> window;
 #pragma unroll
     for (int row = begin - (K - 1); row < begin; ++row) {
-      window.push(row >= 0 ? load<kAligned>(row) : ConvInput{});
+      window.push(row >= 0 ? load<kAligned>(row) : load_before<K>(row));
     }
     return window;
   }
 
  private:
+  template <int K>
+  __device__ ConvInput load_before(int row) const {
+    return before_ == nullptr
+               ? ConvInput{}
+               : load_vector<kChannels, false>(before_ + (row + K - 1) * before_stride_, kChannels);
+  }
+
   int64_t stride_;
   const Mamba2Data* from_;
+  int64_t before_stride_;
+  const Mamba2Data* before_;
 };
 
 template <bool kAligned, int K>
@@ -283,6 +301,9 @@ __device__ void conv_backward(const Mamba2Args& args, const ConvPlace& place) {
       }
       if (input >= place.begin && input < place.end) {
         store_vector<kAligned>(to, d_input, kChannels);
+      } else if (input < 0 && args.d_before != nullptr) {
+        store_vector<false>(rows_before(s, args.d_before, place) + (input + K - 1) * s.convolved(),
+                            d_input, kChannels);
       }
       to += s.row_elems();
     }

@@ -136,7 +136,9 @@ __device__ void norm_backward_row(const Mamba2Args& args, const NormPlace& place
     }
   }
   save_run<kAligned>(args.dy + place.at_inner, y, place.width);
-  save_run<kAligned>(args.d_zxbcdt + place.at_z, z, place.width);
+  if (args.d_zxbcdt != nullptr) {
+    save_run<kAligned>(args.d_zxbcdt + place.at_z, z, place.width);
+  }
 }
 
 template <bool kAligned, int K>
@@ -149,6 +151,9 @@ __global__ void __launch_bounds__(kMaxThreads)
   for (int64_t row = blockIdx.x; row < s.tokens; row += gridDim.x) {
     turn ^= 1;
     norm_backward_row<kAligned>(args, NormPlace(s, row), shared[turn], sums);
+  }
+  if (args.partials == nullptr) {
+    return;
   }
   const int width = s.inner() / s.norm_groups;
   float* const to = args.partials + int64_t{blockIdx.x} * s.inner() + int64_t{blockIdx.y} * width;
@@ -200,8 +205,7 @@ void launch_mamba2_norm(const Mamba2Args& args, Mamba2Data* v, cudaStream_t stre
   BRAID_CUDA_CHECK(cudaGetLastError());
 }
 
-void launch_mamba2_norm_backward(const Mamba2Args& args, const Mamba2WeightGrads& grads,
-                                 cudaStream_t stream) {
+void launch_mamba2_dy(const Mamba2Args& args, cudaStream_t stream) {
   const Mamba2Sizes& s = args.sizes;
   const int64_t blocks = mamba2_norm_blocks(s.tokens);
   dispatch_norm(args, {args.zxbcdt, args.y, args.norm_weight, args.dv, args.d_zxbcdt},
@@ -210,10 +214,16 @@ void launch_mamba2_norm_backward(const Mamba2Args& args, const Mamba2WeightGrads
                   norm_backward_kernel<kAligned, K><<<grid, threads, 0, stream>>>(args);
                 });
   BRAID_CUDA_CHECK(cudaGetLastError());
+}
+
+void launch_mamba2_norm_backward(const Mamba2Args& args, const Mamba2WeightGrads& grads,
+                                 cudaStream_t stream) {
+  const Mamba2Sizes& s = args.sizes;
+  launch_mamba2_dy(args, stream);
   launch_column_sums({.partials = args.partials,
                       .sums = grads.norm_weight,
                       .width = s.inner(),
-                      .num_partials = static_cast<int>(blocks),
+                      .num_partials = static_cast<int>(mamba2_norm_blocks(s.tokens)),
                       .accumulate = grads.accumulate},
                      {}, stream);
 }

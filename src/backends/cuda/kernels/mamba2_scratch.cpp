@@ -63,7 +63,7 @@ int64_t mamba2_norm_blocks(int64_t tokens) {
   return std::min(tokens, kBlocks);
 }
 
-Mamba2Scratch::Mamba2Scratch(const OpSpec& spec, const Mamba2Attributes& a, bool backward) {
+Mamba2Scratch::Mamba2Scratch(const OpSpec& spec, const Mamba2Attributes& a, Mamba2Use use) {
   const auto add = [&](size_t& at, int64_t elems, int64_t elem_bytes) {
     constexpr int64_t kAlignment = 256;
     at = bytes;
@@ -79,12 +79,17 @@ Mamba2Scratch::Mamba2Scratch(const OpSpec& spec, const Mamba2Attributes& a, bool
   add(to_end, steps, kFloat);
   add(from_begin, steps, kFloat);
   add(xbc, tokens * a.convolved(), kHalf);
+  if (use == Mamba2Use::kStateGrads || use == Mamba2Use::kBackward) {
+    add(dy, tokens * a.inner(), kHalf);
+  }
+  if (use == Mamba2Use::kStates || use == Mamba2Use::kStateGrads) {
+    return;
+  }
   add(states, chunks * a.inner() * a.state, kHalf);
-  if (!backward) {
+  if (use == Mamba2Use::kForward) {
     return;
   }
   const int64_t parts = ceil_div(a.heads / a.groups, kSsdHeads);
-  add(dy, tokens * a.inner(), kHalf);
   add(dx, tokens * a.inner(), kHalf);
   add(d_states, chunks * a.inner() * a.state, kHalf);
   add(d_factors, parts * tokens * factors, kFloat);

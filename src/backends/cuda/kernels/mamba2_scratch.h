@@ -25,6 +25,10 @@ void check_mamba2_limits(const OpSpec& spec, const Mamba2Attributes& attributes)
 int64_t mamba2_conv_tiles(int64_t tokens, int64_t sequence);
 int64_t mamba2_norm_blocks(int64_t tokens);
 
+/// The op that needs scratch: mamba2 and mamba2_section, their backward, mamba2_section_states, or
+/// mamba2_section_state_grads.
+enum class Mamba2Use : uint8_t { kForward, kBackward, kStates, kStateGrads };
+
 /// Where each buffer of Mamba2Args (kernels/mamba2.cuh) begins.
 struct Mamba2Scratch {
   size_t dt = 0;
@@ -45,7 +49,7 @@ struct Mamba2Scratch {
 
   size_t bytes = 0;
 
-  Mamba2Scratch(const OpSpec& spec, const Mamba2Attributes& attributes, bool backward);
+  Mamba2Scratch(const OpSpec& spec, const Mamba2Attributes& attributes, Mamba2Use use);
 };
 
 }  // namespace braid

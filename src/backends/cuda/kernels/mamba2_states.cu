@@ -6,9 +6,10 @@
 // to chunk: a warp 16 rows and an eighth to a quarter of the columns. Per chunk
 //   forward   S <- decay S + sum_j decay from j to the end, dt_j x_j B_j^T
 //   backward  G <- decay G + sum_i decay from the begin to i, dy_i C_i^T
-// where the state, rounded, is written before it changes. The walk is sequential, so tiles of the
-// next chunks are under way while one is added, and many warps with little work each hide the time
-// from one instruction to the next.
+// where the state, rounded, is written before it changes. A sequence begins with 0, or with
+// `initial` or `d_final`, and the state that it ends with is written, too, if there are
+// `summaries`. The walk is sequential, so tiles of the next chunks are under way while one is
+// added, and many warps with little work each hide the time from one instruction to the next.
 namespace braid {
 namespace {
 
@@ -121,6 +122,44 @@ __device__ inline void weigh(LeftTile& tile, const WeightTile& weights, int begi
   }
 }
 
+/// A warp's part of the state at the end of a sequence, in f32.
+template <int N>
+class EndState {
+  static constexpr int kTiles = StatesShared<N>::kColumns / 8;
+
+ public:
+  /// States of this sequence and head, `state` columns wide.
+  __device__ EndState(const Mamba2Sizes& s, int row, int column)
+      : row_(row), column_(static_cast<int>(blockIdx.z) * N + column), sizes_(s) {}
+
+  __device__ void load(const float* from, SumTile (&state)[kTiles]) const {
+    for_each(from, state, [](const float* at, float& elem) { elem = *at; });
+  }
+  __device__ void save(float* to, SumTile (&state)[kTiles]) const {
+    for_each(to, state, [](float* at, float& elem) { *at = elem; });
+  }
+
+ private:
+  template <class T>
+  __device__ void for_each(T* head, SumTile (&state)[kTiles], const auto& visit) const {
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int row = row_ + sum_row(i / 2);
+        const int column = column_ + 8 * tile + sum_column() + i % 2;
+        if (row < sizes_.head_size && column < sizes_.state) {
+          visit(head + int64_t{row} * sizes_.state + column, state[tile][i]);
+        }
+      }
+    }
+  }
+
+  int row_;
+  int column_;
+  const Mamba2Sizes& sizes_;
+};
+
 /// Writes a warp's part of the state, chunk by chunk, by way of shared memory, so that rows are
 /// written in pieces of 16 bytes.
 template <int N, bool kBackward>
@@ -133,7 +172,8 @@ class StateWriter {
     const int first = static_cast<int>(blockIdx.y) * chunks + (kBackward ? chunks - 1 : 0);
     distance_ = s.heads * s.state_elems();
     const int n = static_cast<int>(blockIdx.z) * N + column + own_column();
-    rows_ = n < s.state ? s.head_size - row - own_row() : 0;
+    const bool is_written = (kBackward ? args.d_states : args.states) != nullptr;
+    rows_ = is_written && n < s.state ? s.head_size - row - own_row() : 0;
     to_ = (kBackward ? args.d_states : args.states) + first * distance_ +
           blockIdx.x * s.state_elems() + int64_t{row + own_row()} * s.state + n;
     distance_ = kBackward ? -distance_ : distance_;
@@ -226,6 +266,11 @@ __global__ void __launch_bounds__(kThreads, 2)
   ChunkWalk<N, kBackward> walk(args);
   StateWriter<N, kBackward> writer(args, row, column);
   SumTile state[StatesShared<N>::kColumns / 8] = {};
+  const EndState<N> end(args.sizes, row, column);
+  if (const float* const first = kBackward ? args.d_final : args.initial; first != nullptr) {
+    end.load(first + (blockIdx.y * args.sizes.heads + blockIdx.x) * args.sizes.state_elems(),
+             state);
+  }
 #pragma unroll
   for (int stage = 0; stage + 1 < kStages; ++stage) {
     walk.start_next(shared, stage);
@@ -238,6 +283,11 @@ __global__ void __launch_bounds__(kThreads, 2)
     ptx::end_copy_group();
     writer.save_next(shared, state);
     add_chunk<N>(state, shared, step % kStages, row, column);
+  }
+  if (args.summaries != nullptr) {
+    end.save(args.summaries + blockIdx.y * args.sizes.heads * (args.sizes.state_elems() + 1) +
+                 blockIdx.x * args.sizes.state_elems(),
+             state);
   }
 }
 

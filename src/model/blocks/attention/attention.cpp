@@ -75,8 +75,8 @@ int64_t local_exchanged_heads(const ModelSpec& spec, const TensorShard& tensor) 
 }
 
 void check_context(const ModelSpec& spec, const TensorShard& tensor, const ContextShard& context,
-                   int64_t nearest_inner) {
-  check_exchanged_heads(local_heads(spec, tensor), context, nearest_inner);
+                   const ContextLimits& limits) {
+  check_exchanged_heads(local_heads(spec, tensor), context, limits.nearest_inner);
 }
 
 void add_parameters(ParameterList& list, const ModelSpec& spec) {

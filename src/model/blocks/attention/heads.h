@@ -23,7 +23,7 @@ struct LocalHeads {
 LocalHeads local_heads(const ModelSpec& spec, const TensorShard& tensor);
 
 /// Throws ConfigError naming the nearest that fits if these are not heads that so many context
-/// ranks can exchange; `nearest_inner` as in BlockDefinition::check_context.
+/// ranks can exchange; `nearest_inner` as in ContextLimits.
 void check_exchanged_heads(const LocalHeads& local, const ContextShard& context,
                            int64_t nearest_inner);
 

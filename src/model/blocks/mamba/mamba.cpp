@@ -13,6 +13,7 @@
 #include "ops/collectives.h"
 #include "ops/context_layout.h"
 #include "ops/mamba2.h"
+#include "ops/mamba2_section.h"
 
 namespace braid {
 namespace {
@@ -79,20 +80,47 @@ std::optional<std::string> tensor_fault(const ModelSpec& spec, int64_t ranks) {
                    fmt::format("must divide model.mamba_n_groups = {}", spec.mamba_n_groups));
 }
 
-/// Context ranks exchange groups of heads for sequence, all of them in one group.
+/// The convolution reads rows of no more than one section in front of a rank's.
+void check_sections(const ModelSpec& spec, const ContextShard& context, int64_t sequence) {
+  const int64_t sections = context.sections(sequence).count();
+  const int64_t before = spec.conv_kernel - 1;
+  if (before < 1) {
+    throw_config_error(
+        "parallel.mamba_context = \"states\": needs model.conv_kernel = 2 at least, which is {}; "
+        "set "
+        "parallel.mamba_context = \"heads\"",
+        spec.conv_kernel);
+  }
+  if (sequence / sections < before) {
+    throw_config_error(
+        "train.sequence = {}: parallel.mamba_context = \"states\" needs runs of model.conv_kernel "
+        "- 1 "
+        "= {} tokens at least, and parallel.context = {} makes {} runs; set train.sequence = {}",
+        sequence, before, context.size, sections, before * sections);
+  }
+}
+
+/// Context ranks exchange groups of heads for sequence, all of them in one group; or states.
 void check_context(const ModelSpec& spec, const TensorShard& tensor, const ContextShard& context,
-                   int64_t /*nearest_inner*/) {
+                   const ContextLimits& limits) {
+  if (context.mamba == MambaContext::kStates) {
+    check_sections(spec, context, limits.sequence);
+    return;
+  }
   const int64_t groups = spec.mamba_n_groups / tensor.size;
   if (groups % context.size != 0) {
     throw_config_error(
         "parallel.context = {}: context ranks exchange heads of layers with \"mamba\", and must "
-        "divide the {} groups (model.mamba_n_groups) of a tensor rank; the nearest that does is {}",
+        "divide the {} groups (model.mamba_n_groups) of a tensor rank; the nearest that does is "
+        "{}; "
+        "or set parallel.mamba_context = \"states\"",
         context.size, groups, nearest_divisor(groups, context.size));
   }
   if (context.inner > 1 && context.outer() > 1) {
     throw_config_error(
         "parallel.context_inner = {}: layers with \"mamba\" exchange heads among all {} context "
-        "ranks; set parallel.context_method = \"a2a\", \"ring\" or \"all_gather\"",
+        "ranks; set parallel.context_method = \"a2a\", \"ring\" or \"all_gather\", or "
+        "parallel.mamba_context = \"states\"",
         context.inner, context.size);
   }
 }
@@ -199,29 +227,52 @@ class SequenceExchange {
   int64_t ranks_;
 };
 
-ValueId forward(BlockBuilder& builder, ValueId x) {
+Mamba2Operands operands_of(BlockBuilder& builder, ValueId rows) {
+  return {.zxbcdt = rows,
+          .conv_weight = builder.scoped_param("mamba.conv.weight"),
+          .conv_bias = builder.scoped_param("mamba.conv.bias"),
+          .dt_bias = builder.scoped_param("mamba.dt_bias"),
+          .a_log = builder.scoped_param("mamba.a_log"),
+          .skip = builder.scoped_param("mamba.skip"),
+          .norm_weight = builder.scoped_param("mamba.norm.weight")};
+}
+
+/// v of the rank's rows, from whole sequences of its part of the heads.
+ValueId with_exchanged_heads(BlockBuilder& builder, ValueId rows, const Mamba2Attributes& whole) {
   const ContextShard& context = builder.context();
-  const Mamba2Attributes whole = shared_by(sizes_of(builder.spec()), builder.tensor().size);
   Mamba2Attributes a = shared_by(whole, context.size);
   a.sequence = builder.sequence();
   a.weights = {.count = context.size, .index = context.index};
   SequenceExchange exchange(builder, whole);
-  ValueId rows = builder.column_linear(x, "mamba.in_proj");
-  if (context.is_split()) {
-    rows = exchange.to_sequences(rows);
+  const Mamba2Operands operands = operands_of(builder, exchange.to_sequences(rows));
+  return exchange.to_tokens(mamba2(builder.graph(), operands, a, "mamba.core"));
+}
+
+/// v of the rank's rows, from the states in front of them.
+ValueId with_passed_states(BlockBuilder& builder, ValueId rows, Mamba2Attributes a) {
+  const ContextSections sections = builder.context().sections(builder.sequence());
+  a.sequence = builder.sequence() / sections.count();
+  return mamba2_over_context(builder.graph(), operands_of(builder, rows), a, sections, "context",
+                             "mamba.core");
+}
+
+ValueId mix(BlockBuilder& builder, ValueId rows) {
+  Mamba2Attributes a = shared_by(sizes_of(builder.spec()), builder.tensor().size);
+  if (builder.context().is_split()) {
+    return builder.context().mamba == MambaContext::kStates
+               ? with_passed_states(builder, rows, a)
+               : with_exchanged_heads(builder, rows, a);
   }
-  const Mamba2Operands operands{.zxbcdt = rows,
-                                .conv_weight = builder.scoped_param("mamba.conv.weight"),
-                                .conv_bias = builder.scoped_param("mamba.conv.bias"),
-                                .dt_bias = builder.scoped_param("mamba.dt_bias"),
-                                .a_log = builder.scoped_param("mamba.a_log"),
-                                .skip = builder.scoped_param("mamba.skip"),
-                                .norm_weight = builder.scoped_param("mamba.norm.weight")};
+  a.sequence = builder.sequence();
+  const Mamba2Operands operands = operands_of(builder, rows);
   const auto cache = builder.cache();
-  const ValueId mixed = cache ? cached_mamba2(builder.graph(), operands, *cache, a, "mamba.core")
-                              : mamba2(builder.graph(), operands, a, "mamba.core");
-  return builder.row_linear(context.is_split() ? exchange.to_tokens(mixed) : mixed,
-                            "mamba.out_proj");
+  return cache ? cached_mamba2(builder.graph(), operands, *cache, a, "mamba.core")
+               : mamba2(builder.graph(), operands, a, "mamba.core");
+}
+
+ValueId forward(BlockBuilder& builder, ValueId x) {
+  const ValueId rows = builder.column_linear(x, "mamba.in_proj");
+  return builder.row_linear(mix(builder, rows), "mamba.out_proj");
 }
 
 /// Half of the flops of ops/mamba2.cpp.
@@ -263,8 +314,9 @@ void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) 
 /// Mamba-2: one projection to gate, x, B, C and dt, a convolution and a state space per head, a
 /// gated norm, and a projection back. Groups of heads share B, C and a norm; tensor ranks hold
 /// whole groups, and so five runs of rows of the first projection. Context ranks exchange heads for
-/// sequence around the middle part, of whose weights each uses its heads' part. Source: Dao and Gu,
-/// Transformers are SSMs, 2024, section 7; initial values as in its published code.
+/// sequence around the middle part, of whose weights each uses its heads' part, or pass states.
+/// Source: Dao and Gu, Transformers are SSMs, 2024, section 7; initial values as in its published
+/// code.
 extern const BlockDefinition kMambaBlock{.name = "mamba",
                                          .role = BlockRole::kMixer,
                                          .carries_state = true,

@@ -92,9 +92,9 @@ int64_t heads_of_rank(const ModelSpec& spec, const TensorShard& tensor) {
 }
 
 void check_context(const ModelSpec& spec, const TensorShard& tensor, const ContextShard& context,
-                   int64_t nearest_inner) {
+                   const ContextLimits& limits) {
   const int64_t heads = heads_of_rank(spec, tensor);
-  check_exchanged_heads({.heads = heads, .kv_heads = heads}, context, nearest_inner);
+  check_exchanged_heads({.heads = heads, .kv_heads = heads}, context, limits.nearest_inner);
 }
 
 void add_parameters(ParameterList& list, const ModelSpec& spec) {
