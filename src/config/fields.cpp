@@ -215,6 +215,7 @@ constexpr std::array kFields = {
 
     Field{BRAID_KEY(lora, rank), {.minimum = 0, .maximum = 4096}, "Columns of B and rows of A, in y = x W^T + (alpha / rank) (x A^T) B^T. 0 = there are no adapters, and all weights are trained."},
     Field{BRAID_KEY(lora, alpha), {.minimum = 1e-6, .maximum = 1e6}, "The adapter's result is scaled by alpha / rank."},
+    Field{BRAID_KEY(lora, dora), kAny, "Train the lengths of the matrices' rows apart from their directions, as DoRA does: row i of W + (alpha / rank) B A is scaled to a trained length, which begins as that of row i of W."},
     Field{BRAID_KEY(lora, targets), kAny, "Matrices that have adapters: q, k, v and proj of attention, gate, up and fc2 of an MLP (fc1 and fc2 without gates), with * and ? for any characters. [] = all of them."},
     Field{BRAID_KEY(lora, base), kAny, "The model to fine-tune: a Hugging Face folder, a run folder or a checkpoint. Section [model] must describe the same model; `braid import` prints it. \"initial\" = the fresh weights of train.seed, to try a setting out."},
 

@@ -27,6 +27,7 @@
 #include "ops/head_norm.h"
 #include "ops/linear.h"
 #include "ops/linear_swiglu.h"
+#include "ops/magnitude.h"
 #include "ops/mamba2.h"
 #include "ops/mla_qkv.h"
 #include "ops/momentum.h"
@@ -131,6 +132,9 @@ constexpr std::array kOps = {
     &kAddGatedBackwardOp,
     &kAddAdaptersOp,
     &kAdapterGradOp,
+    &kAdaptedSquaresOp,
+    &kApplyMagnitudesOp,
+    &kApplyMagnitudesBackwardOp,
     &kAccumulateOp,
     &kCastOp,
     &kCopyOp,
