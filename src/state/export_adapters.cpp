@@ -42,6 +42,18 @@ const AdaptedMatrix* find_matrix(std::span<const AdaptedMatrix> matrices, const 
   return found == matrices.end() ? nullptr : &*found;
 }
 
+/// Whether the tensor holds an adapted matrix that is not all of it, or in another order.
+bool is_joined(std::span<const AdaptedMatrix> matrices, const HfTensor& tensor) {
+  return std::ranges::any_of(matrices, [&](const AdaptedMatrix& matrix) {
+    const int64_t row = matrix.first_row - tensor.first_row;
+    const bool is_inside = matrix.row_stride == tensor.row_stride && row >= 0 &&
+                           row % tensor.row_stride == 0 &&
+                           row / tensor.row_stride < tensor.num_rows();
+    const bool is_all = row == 0 && matrix.num_rows == tensor.num_rows();
+    return is_inside && (!is_all || tensor.transposed || tensor.whole.rank() > 0);
+  });
+}
+
 struct AdapterFiles {
   std::vector<Factor> factors;
   std::set<std::string> targets;  ///< "q_proj"
@@ -52,15 +64,15 @@ AdapterFiles adapter_files(const ParameterLayout& layout, const ModelSpec& model
   for (const HfTensor& tensor : hf_tensors(model)) {
     const Parameter& weight = layout.parameters[layout.slot(tensor.parameter).parameter];
     const std::vector<AdaptedMatrix> matrices = adapted_matrices(model.lora, weight);
-    const AdaptedMatrix* const matrix = find_matrix(matrices, tensor);
-    if (matrix == nullptr) {
-      continue;
-    }
-    if (tensor.transposed) {
+    if (is_joined(matrices, tensor)) {
       throw_config_error(
           "--adapters: the matrices of a {} are not those of its Hugging Face class; leave the "
           "option out to write the merged model",
           hf_class(model).architecture);
+    }
+    const AdaptedMatrix* const matrix = find_matrix(matrices, tensor);
+    if (matrix == nullptr) {
+      continue;
     }
     const std::string module = module_of(tensor);
     const int64_t in = weight.shape[1];

@@ -110,6 +110,10 @@ TEST_F(LoraRuns, RefuseWhatIsNoAdapterOfPeft) {
   EXPECT_THAT(error_of({"export", "tuned", "peft", "--adapters"}, 2),
               HasSubstr("--adapters: the matrices of a GPT2LMHeadModel are not those of its"));
   EXPECT_THAT(output_of({"export", "tuned", "merged"}), HasSubstr("wrote merged: config.json"));
+  output_of(tune({"model.family=phi3", "lora.base=initial", "lora.targets=[\"v\"]",
+                  "logging.run_folder=phi", "train.steps=1"}));
+  EXPECT_THAT(error_of({"export", "phi", "peft", "--adapters"}, 2),
+              HasSubstr("--adapters: the matrices of a Phi3ForCausalLM are not those of its"));
   EXPECT_THAT(error_of(tune({"logging.run_folder=again", "lora.base=tuned"}), 2),
               HasSubstr("lora.base = \"tuned\": its checkpoint has adapters only"));
 }
