@@ -91,10 +91,14 @@ struct ExportedModel {
   const ModelSpec& model;
 };
 
+BaseWeights base_of(const ExportedModel& it, const RunConfig& config) {
+  return BaseWeights(config.lora.base, it.model, static_cast<uint64_t>(config.train.seed));
+}
+
 /// The base with the adapters added to its weights.
 ExportSummary export_merged(const ExportedModel& it, const RunConfig& config,
                             const std::string& folder, const ExportOptions& options) {
-  const BaseWeights base(config.lora.base, it.model, static_cast<uint64_t>(config.train.seed));
+  const BaseWeights base = base_of(it, config);
   const AdaptedState adapted(base, it.state, it.layout);
   const ModelSpec merged = base_model(it.model);
   const ParameterLayout layout = make_parameter_layout(model_parameters(merged));
@@ -107,8 +111,15 @@ void export_only_adapters(const ExportArguments& arguments, const ExportedModel&
   if (!it.model.lora.is_on()) {
     throw_config_error("--adapters: the run of {} has none; leave the option out", arguments.path);
   }
-  const ExportSummary summary = export_adapters(it.state, it.layout, it.model, config.lora.base,
-                                                arguments.folder, *parse_dtype(arguments.dtype));
+  const auto write = [&](const StateSource& state) {
+    return export_adapters(state, it.layout, it.model, config.lora.base, arguments.folder,
+                           *parse_dtype(arguments.dtype));
+  };
+  const auto write_with_base = [&] {
+    const BaseWeights base = base_of(it, config);
+    return write(AdaptedState(base, it.state, it.layout));
+  };
+  const ExportSummary summary = it.model.lora.magnitudes ? write_with_base() : write(it.state);
   console.print(fmt::format("{}\nwrote {}: adapter_config.json, {} tensors of {}, {}\n",
                             describe_model(it.model), arguments.folder, summary.num_tensors,
                             arguments.dtype, format_bytes(summary.size_bytes)));

@@ -76,7 +76,7 @@ constexpr std::array kSections = {
 // clang-format off
 constexpr std::array kFields = {
     Field{BRAID_KEY(model, preset), kAny, "A published model by name, such as \"llama-1b\" or \"gpt2-124m\". The other keys of this section override it."},
-    Field{BRAID_KEY(model, family), one_of(kFamilies), "Kind of block: llama (RMSNorm, rotary positions, SwiGLU), qwen3 (llama with RMSNorms of query and key heads), olmoe (the same over all heads of a token), mamba2 and nemotron_h (RMSNorm, no positions; nemotron_h: squared ReLU in place of SwiGLU) or gpt2 (LayerNorm, learned positions, GELU, biases). Without a preset, the default is llama."},
+    Field{BRAID_KEY(model, family), one_of(kFamilies), "Kind of block: llama (RMSNorm, rotary positions, SwiGLU), qwen3 (llama with RMSNorms of query and key heads), phi3 (llama in other Hugging Face files), olmoe (the same over all heads of a token), mamba2 and nemotron_h (RMSNorm, no positions; nemotron_h: squared ReLU in place of SwiGLU) or gpt2 (LayerNorm, learned positions, GELU, biases). Without a preset, the default is llama."},
     Field{BRAID_KEY(model, layers), {.minimum = 1, .maximum = 4096}, "Number of transformer blocks. Required without a preset."},
     Field{BRAID_KEY(model, pattern), kAny, "Layers of different kinds, first to last: attention, sliding (attention in windows of model.sliding_window), mla (multi-head latent attention) or mamba (Mamba-2), mlp or moe (experts), or one of each as in attention+moe, blanks or commas between them. \"x*n\" repeats a layer, \"(...)*n\" a group. A text of M, *, - and E alone is a pattern as Nemotron-H has them: layers of mamba, attention, mlp or moe. Without it, all layers are attention+mlp. It also says the number of layers."},
     Field{BRAID_KEY(model, width), kSize, "Features per token between blocks. Required without a preset."},
@@ -216,6 +216,7 @@ constexpr std::array kFields = {
 
     Field{BRAID_KEY(lora, rank), {.minimum = 0, .maximum = 4096}, "Columns of B and rows of A, in y = x W^T + (alpha / rank) (x A^T) B^T. 0 = there are no adapters, and all weights are trained."},
     Field{BRAID_KEY(lora, alpha), {.minimum = 1e-6, .maximum = 1e6}, "The adapter's result is scaled by alpha / rank."},
+    Field{BRAID_KEY(lora, dora), kAny, "Train the lengths of the matrices' rows apart from their directions, as DoRA does: row i of W + (alpha / rank) B A is scaled to a trained length, which begins as that of row i of W."},
     Field{BRAID_KEY(lora, targets), kAny, "Matrices that have adapters: q, k, v and proj of attention, gate, up and fc2 of an MLP (fc1 and fc2 without gates), with * and ? for any characters. [] = all of them."},
     Field{BRAID_KEY(lora, base), kAny, "The model to fine-tune: a Hugging Face folder, a run folder or a checkpoint. Section [model] must describe the same model; `braid import` prints it. \"initial\" = the fresh weights of train.seed, to try a setting out."},
 

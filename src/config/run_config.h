@@ -175,6 +175,7 @@ struct MoeConfig {
 struct LoraConfig {
   int64_t rank = 0;
   double alpha = 16.0;
+  bool dora = false;
   std::vector<std::string> targets;
   std::string base;
 

@@ -135,6 +135,7 @@ class ConfigReader {
         return type.style == kMamba2Style ? mamba2() : nemotron_h();
       case HfNaming::kLlama:
       case HfNaming::kMixtral:
+      case HfNaming::kPhi3:
         return llama(type);
     }
     throw_internal_error("no class of models");
@@ -367,6 +368,9 @@ class ConfigReader {
     if (type.model_type.ends_with("istral")) {
       return {.max_positions = 131072};
     }
+    if (type.model_type == "phi3") {
+      return {.max_positions = 4096, .epsilon = 1e-5};
+    }
     if (type.model_type == "qwen3") {
       return {.head_size = 128, .max_positions = 32768};
     }
@@ -399,6 +403,9 @@ class ConfigReader {
     require_text("hidden_act", {"silu"});
     refuse_partial_rotation();
     read_windows(model, type);
+    if (type.naming == HfNaming::kPhi3) {
+      value_of("original_max_position_embeddings");  // of scaled frequencies alone
+    }
     if (!type.qkv_bias) {
       require_flag("attention_bias", false, false);
       require_flag("mlp_bias", false, false);
@@ -542,7 +549,8 @@ class ConfigReader {
     }
   }
 
-  /// Windows, of Mistral's classes by default, of Qwen's if "use_sliding_window" says so.
+  /// Windows, of Mistral's classes by default, of Phi-3's if there is a key, of Qwen's if
+  /// "use_sliding_window" says so.
   void read_windows(ModelSpec& model, const HfClass& type) {
     const bool is_qwen = type.model_type.starts_with("qwen");
     if (type.windows == HfWindows::kNone) {
@@ -555,7 +563,8 @@ class ConfigReader {
       return;
     }
     const bool has_default = !is_qwen || flag("use_sliding_window", false);
-    const bool is_null = root_.contains("sliding_window") && value_of("sliding_window").is_null();
+    const bool is_null = (root_.contains("sliding_window") || type.naming == HfNaming::kPhi3) &&
+                         value_of("sliding_window").is_null();
     const int64_t window = has_default && !is_null ? size("sliding_window", kMaxSize, 4096) : 0;
     const std::vector<bool> in_windows = layers_in_windows(model.layers.size(), window, is_qwen);
     std::vector<LayerSpec> layers(model.layers.begin(), model.layers.end());

@@ -97,7 +97,11 @@ ordered_json llama_json(const ModelSpec& model) {
     add_experts(root, model);
   }
   add_windows(root, model);
-  if (!model.qkv_bias) {
+  if (model.style == kPhi3Style) {
+    root["pad_token_id"] = nullptr;  // its default is past the end of a smaller vocabulary
+    root["embd_pdrop"] = 0.0;
+    root["resid_pdrop"] = 0.0;
+  } else if (!model.qkv_bias) {
     root["attention_bias"] = false;
     root["mlp_bias"] = false;
   }
@@ -265,10 +269,9 @@ std::string print_hf_config(const ModelSpec& model, DType dtype, const HfCompani
   ordered_json root = {{"architectures", {names.architecture}}, {"model_type", names.model_type}};
   root.update(names.naming == HfNaming::kGpt2       ? gpt2_json(model)
               : names.naming == HfNaming::kDeepseek ? deepseek_json(model)
-              : names.naming == HfNaming::kLlama || names.naming == HfNaming::kMixtral
-                  ? llama_json(model)
-              : names.style == kMamba2Style ? mamba2_json(model)
-                                            : nemotron_h_json(model));
+              : names.naming != HfNaming::kBackbone ? llama_json(model)
+              : names.style == kMamba2Style         ? mamba2_json(model)
+                                                    : nemotron_h_json(model));
   root["vocab_size"] = model.vocabulary;
   root["tie_word_embeddings"] = model.tied_embeddings;
   root["initializer_range"] = model.init_std;

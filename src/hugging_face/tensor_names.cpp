@@ -39,6 +39,11 @@ constexpr std::array kClasses = {
             .model_type = "qwen3",
             .style = kQwen3Style,
             .windows = HfWindows::kSome},
+    HfClass{.architecture = "Phi3ForCausalLM",
+            .model_type = "phi3",
+            .naming = HfNaming::kPhi3,
+            .style = kPhi3Style,
+            .windows = HfWindows::kAll},
     HfClass{.architecture = "Qwen2MoeForCausalLM",
             .model_type = "qwen2_moe",
             .style = kLlamaStyle,
@@ -108,6 +113,7 @@ ModelNames names_of(HfNaming naming, bool has_fused_experts) {
   switch (naming) {
     case HfNaming::kLlama:
     case HfNaming::kMixtral:
+    case HfNaming::kPhi3:
     case HfNaming::kDeepseek:
       return {"model.embed_tokens.weight", "", "model.layers", "model.norm"};
     case HfNaming::kBackbone:

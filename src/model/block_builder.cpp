@@ -5,6 +5,7 @@
 #include "ops/collectives.h"
 #include "ops/columns.h"
 #include "ops/linear.h"
+#include "ops/magnitude.h"
 #include "ops/operand_checker.h"
 
 namespace braid {
@@ -115,45 +116,58 @@ std::optional<ValueId> BlockBuilder::bias(std::string_view site) {
 
 ValueId BlockBuilder::column_linear(ValueId x, std::string_view site,
                                     std::initializer_list<Matrix> matrices) {
-  const ValueId all_of_x = to_all(x, site);
-  const ValueId y = linear(
-      builder_,
-      {.x = all_of_x, .weight = scoped_param(fmt::format("{}.weight", site)), .bias = bias(site)},
-      site);
-  return adapted(y, all_of_x, site, matrices);
+  return adapted_linear(to_all(x, site), site, {.value = bias(site)}, matrices);
 }
 
-/// A product is linear: the sum over ranks also adds up what adapters make of each rank's columns.
+/// A product is linear: the sum over ranks also adds up what adapters make of each rank's columns,
+/// and each addend has the gains of the sum.
 ValueId BlockBuilder::row_linear(ValueId x, std::string_view site,
                                  std::initializer_list<Matrix> matrices) {
-  const std::optional<ValueId> all_of_bias = bias(site);
-  const ValueId y = linear(builder_,
-                           {.x = x,
-                            .weight = scoped_param(fmt::format("{}.weight", site)),
-                            .bias = all_of_bias,
-                            .adds_bias = !all_of_bias || tensor().index == 0},
-                           site);
-  return sum_of_all(adapted(y, x, site, matrices), site);
+  const Bias all_of_bias{.value = bias(site), .split_columns = true};
+  return sum_of_all(adapted_linear(x, site, all_of_bias, matrices), site);
 }
 
-ValueId BlockBuilder::adapted(ValueId y, ValueId x, std::string_view site,
-                              std::initializer_list<Matrix> matrices) {
+ValueId BlockBuilder::adapted_linear(ValueId x, std::string_view site, const Bias& bias,
+                                     std::initializer_list<Matrix> matrices) {
   std::vector<Matrix> found;
   for (const Matrix& matrix : matrices) {
     if (parameters_.contains(builder_.scoped(lora_b_name(site, matrix.name)))) {
       found.push_back(matrix);
     }
   }
+  const bool has_magnitudes = !found.empty() && spec_.lora.magnitudes;
+  const bool adds_bias = !bias.value || !bias.split_columns || tensor().index == 0;
+  const ValueId weight = scoped_param(fmt::format("{}.weight", site));
+  const ValueId y = linear(builder_,
+                           {.x = x,
+                            .weight = weight,
+                            .bias = has_magnitudes ? std::nullopt : bias.value,
+                            .adds_bias = has_magnitudes || adds_bias},
+                           site);
   if (found.empty()) {
     return y;
   }
+  const ValueId adapted = add_adapters(builder_, y, adapters_of(x, site, found), spec_.lora.scale(),
+                                       fmt::format("{}.lora", site));
+  return has_magnitudes
+             ? apply_magnitudes(builder_, adapted,
+                                {.change = scoped_param(lora_magnitude_name(site)),
+                                 .squares = squares_of(weight, site, found, bias.split_columns),
+                                 .bias = bias.value,
+                                 .adds_bias = adds_bias},
+                                fmt::format("{}.lora_magnitude", site))
+             : adapted;
+}
+
+std::vector<Adapter> BlockBuilder::adapters_of(ValueId x, std::string_view site,
+                                               std::span<const Matrix> matrices) {
   const int64_t rank = spec_.lora.rank;
-  const int64_t all_ranks = std::ssize(found) * rank;
+  const int64_t all_ranks = std::ssize(matrices) * rank;
   const ValueId u = linear(builder_, {.x = x, .weight = scoped_param(lora_a_name(site))},
                            fmt::format("{}.lora_a", site));
   std::vector<Adapter> adapters;
-  for (size_t i = 0; i < found.size(); ++i) {
-    const std::string_view name = found[i].name;
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    const std::string_view name = matrices[i].name;
     const ValueId own = take_columns(
         builder_, u,
         {.runs = 1, .width = all_ranks, .begin = static_cast<int64_t>(i) * rank, .size = rank},
@@ -161,9 +175,28 @@ ValueId BlockBuilder::adapted(ValueId y, ValueId x, std::string_view site,
     adapters.push_back(
         {.z = linear(builder_, {.x = own, .weight = scoped_param(lora_b_name(site, name))},
                      fmt::format("{}.lora_b.{}", site, name)),
-         .columns = found[i].columns});
+         .columns = matrices[i].columns});
   }
-  return add_adapters(builder_, y, adapters, spec_.lora.scale(), fmt::format("{}.lora", site));
+  return adapters;
+}
+
+/// Ranks that split the columns of the weight have parts of its rows.
+ValueId BlockBuilder::squares_of(ValueId weight, std::string_view site,
+                                 std::span<const Matrix> matrices, bool split_columns) {
+  std::vector<Adapter> factors;
+  for (const Matrix& matrix : matrices) {
+    factors.push_back(
+        {.z = scoped_param(lora_b_name(site, matrix.name)), .columns = matrix.columns});
+  }
+  const ValueId squares = adapted_squares(builder_,
+                                          {.weight = weight,
+                                           .a = scoped_param(lora_a_name(site)),
+                                           .adapters = factors,
+                                           .scale = spec_.lora.scale()},
+                                          fmt::format("{}.lora_squares", site));
+  return split_columns && tensor().is_split()
+             ? all_reduce(builder_, squares, kTensorGroup, fmt::format("{}.lora_squares.sum", site))
+             : squares;
 }
 
 }  // namespace braid

@@ -3,9 +3,11 @@
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "model/forward.h"
 #include "model/parameters.h"
@@ -86,9 +88,17 @@ class BlockBuilder {
 
  private:
   ValueId tally(std::string_view name, int64_t elems);
-  /// y with the adapters that the matrices have; x is the input of the product.
-  ValueId adapted(ValueId y, ValueId x, std::string_view site,
-                  std::initializer_list<Matrix> matrices);
+  struct Bias {
+    std::optional<ValueId> value = {};
+    bool split_columns = false;  ///< of the weight: one rank adds the bias
+  };
+  /// The product of x, with the adapters that the matrices have.
+  ValueId adapted_linear(ValueId x, std::string_view site, const Bias& bias,
+                         std::initializer_list<Matrix> matrices);
+  std::vector<Adapter> adapters_of(ValueId x, std::string_view site,
+                                   std::span<const Matrix> matrices);
+  ValueId squares_of(ValueId weight, std::string_view site, std::span<const Matrix> matrices,
+                     bool split_columns);
 
   const ModelSpec& spec_;
   const ForwardOptions& options_;

@@ -75,6 +75,26 @@ ModelSpec ministral_8b() {
   return spec;
 }
 
+/// `window` is 0 for none.
+ModelSpec phi(const LlamaShape& shape, int64_t vocabulary, int64_t max_positions, int64_t window) {
+  ModelSpec spec = llama(shape);
+  spec.style = kPhi3Style;
+  if (window > 0) {
+    spec.layers = LayerPattern(shape.layers, {.mixer = &kSlidingBlock});
+    spec.sliding_window = window;
+  }
+  spec.vocabulary = vocabulary;
+  spec.max_positions = max_positions;
+  spec.rope_theta = 10000.0;
+  return spec;
+}
+
+ModelSpec phi_4() {
+  ModelSpec spec = phi({40, 5120, 40, 10, 128, 17920, false}, 100352, 16384, 0);
+  spec.rope_theta = 250000.0;
+  return spec;
+}
+
 ModelSpec qwen(const LlamaShape& shape, int64_t vocabulary) {
   ModelSpec spec = llama(shape);
   spec.vocabulary = vocabulary;
@@ -249,6 +269,9 @@ constexpr std::string_view kLlama31 =
     "Grattafiori et al., The Llama 3 herd of models, 2024, table 3";
 constexpr std::string_view kQwen25 = "Qwen team, Qwen2.5 technical report, 2024, table 1";
 
+constexpr std::string_view kPhi3 =
+    "Abdin et al., Phi-3 technical report, 2024, section 2, and its published files";
+
 constexpr std::string_view kQwen3 = "Yang et al., Qwen3 technical report, 2025, tables 1 and 2";
 constexpr std::string_view kQwen2 = "Yang et al., Qwen2 technical report, 2024, table 1";
 constexpr std::string_view kMixtral = "Jiang et al., Mixtral of experts, 2024, table 1";
@@ -278,6 +301,9 @@ const std::vector<ModelPreset>& presets() {
       {"llama-405b", kLlama31, llama3({126, 16384, 128, 8, 128, 53248, false}, 8)},
       {"mistral-7b", "Jiang et al., Mistral 7B, 2023, table 1", mistral_7b()},
       {"ministral-8b", "Mistral AI, Ministral-8B-Instruct-2410 model card, 2024", ministral_8b()},
+      {"phi-3-mini", kPhi3, phi({32, 3072, 32, 32, 96, 8192, false}, 32064, 4096, 2047)},
+      {"phi-3-medium", kPhi3, phi({40, 5120, 40, 10, 128, 17920, false}, 32064, 4096, 2047)},
+      {"phi-4", "Abdin et al., Phi-4 technical report, 2024, section 3", phi_4()},
       {"qwen2.5-0.5b", kQwen25, qwen({24, 896, 14, 2, 64, 4864, true}, 151936)},
       {"qwen2.5-1.5b", kQwen25, qwen({28, 1536, 12, 2, 128, 8960, true}, 151936)},
       {"qwen2.5-3b", kQwen25, qwen({36, 2048, 16, 2, 128, 11008, true}, 151936)},

@@ -21,6 +21,7 @@ struct ModelFamily {
 inline constexpr std::array kModelFamilies = {
     ModelFamily{.name = "llama", .style = kLlamaStyle},
     ModelFamily{.name = "qwen3", .style = kQwen3Style},
+    ModelFamily{.name = "phi3", .style = kPhi3Style},
     ModelFamily{.name = "olmoe", .style = kOlmoeStyle, .normalizes_weights = false},
     ModelFamily{.name = "mamba2", .style = kMamba2Style, .tied_embeddings = true},
     ModelFamily{.name = "nemotron_h", .style = kNemotronHStyle},

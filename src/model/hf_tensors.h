@@ -16,6 +16,7 @@ enum class HfNaming : uint8_t {
   kLlama,     ///< "self_attn.q_proj.weight", "mlp.experts.0.up_proj.weight"; Llama, Qwen, OLMoE
   kMixtral,   ///< the same but for "block_sparse_moe.experts.0.w3.weight"
   kBackbone,  ///< "norm.weight" and "mixer.in_proj.weight", one block per layer; Mamba2, Nemotron-H
+  kPhi3,      ///< Llama's but for "self_attn.qkv_proj.weight" and "mlp.gate_up_proj.weight"
   kDeepseek,  ///< Llama's but for "mlp.shared_experts.up_proj.weight"; DeepSeek
   kGpt2,      ///< "attn.c_attn.weight"
 };

@@ -47,6 +47,10 @@ std::string lora_b_name(std::string_view site, std::string_view matrix) {
   return fmt::format("{}.lora_b.{}{}", site, matrix, kWeightSuffix);
 }
 
+std::string lora_magnitude_name(std::string_view site) {
+  return fmt::format("{}.lora_magnitude{}", site, kWeightSuffix);
+}
+
 std::vector<AdaptedMatrix> adapted_matrices(const LoraSpec& lora, const Parameter& weight) {
   const std::string_view site =
       std::string_view(weight.name).substr(0, weight.name.size() - kWeightSuffix.size());
@@ -64,7 +68,8 @@ std::vector<AdaptedMatrix> adapted_matrices(const LoraSpec& lora, const Paramete
                        .num_rows = num_rows,
                        .a_row = std::ssize(found) * lora.rank,
                        .a = lora_a_name(site),
-                       .b = lora_b_name(site, name)});
+                       .b = lora_b_name(site, name),
+                       .magnitude = lora.magnitudes ? lora_magnitude_name(site) : std::string()});
     }
     row += num_rows;
   }

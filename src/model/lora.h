@@ -18,6 +18,7 @@ struct Parameter;
 struct LoraSpec {
   int64_t rank = 0;  ///< 0: there are no adapters, and all weights are trained
   double alpha = 0.0;
+  bool magnitudes = false;           ///< DoRA: lengths of rows are trained apart (ops/magnitude.h)
   std::vector<std::string> targets;  ///< names of matrices, with * and ? for any characters
 
   bool is_on() const { return rank > 0; }
@@ -32,6 +33,10 @@ struct LoraSpec {
 std::string lora_a_name(std::string_view site);
 std::string lora_b_name(std::string_view site, std::string_view matrix);
 
+/// The changes [out] of the lengths of all rows of "<site>.weight"; 0 at the start, and always in
+/// rows without an adapter.
+std::string lora_magnitude_name(std::string_view site);
+
 /// A matrix in a weight, and its adapter: rows first_row, first_row + row_stride, ... of the
 /// weight; B has as many rows, and A is rows [a_row, a_row + rank) of a parameter.
 struct AdaptedMatrix {
@@ -42,6 +47,8 @@ struct AdaptedMatrix {
   int64_t a_row = 0;
   std::string a;  ///< names of the parameters
   std::string b;
+  std::string
+      magnitude;  ///< whose element of a row has the number of the row; empty: there is none
 };
 
 /// The matrices of a weight that have adapters, in the order of their A.

@@ -32,6 +32,8 @@ struct ModelStyle {
   bool linear_biases =
       false;  ///< of all matrices in layers but qkv, which ModelSpec::qkv_bias says
   HeadNorm head_norm = HeadNorm::kNone;
+  bool joined_files = false;  ///< Hugging Face files have query, key and value in one tensor, and
+                              ///< gate and up in one
 
   /// The activation multiplies half of its inputs by the other half, so MLPs and experts have a
   /// third matrix.
@@ -51,6 +53,9 @@ constexpr ModelStyle kGpt2Style{.norm = NormKind::kLayerNorm,
 /// Llama's with norms of heads.
 constexpr ModelStyle kQwen3Style{.head_norm = HeadNorm::kHead};
 constexpr ModelStyle kOlmoeStyle{.head_norm = HeadNorm::kRow};
+
+/// Llama's in other files.
+constexpr ModelStyle kPhi3Style{.joined_files = true};
 
 /// RMSNorm, no positions, no biases.
 constexpr ModelStyle kMamba2Style{.positions = PositionKind::kNone};

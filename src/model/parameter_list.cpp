@@ -53,7 +53,7 @@ void ParameterList::linear(std::string_view name, const Linear& facts) {
 
 /// Tensor ranks share rows of B as those of the weight, and columns of A as those of the weight.
 /// The other of the two is on all ranks, each of which computes a part of its gradient: from its
-/// rows of the result, or from its columns of x.
+/// rows of the result, or from its columns of x. Magnitudes are shared as rows of B.
 void ParameterList::adapters(const Parameter& weight) {
   const std::vector<AdaptedMatrix> matrices = adapted_matrices(spec_.lora, weight);
   if (matrices.empty()) {
@@ -78,6 +78,14 @@ void ParameterList::adapters(const Parameter& weight) {
              .split = columns ? TensorSplit::kPartialSum : weight.split,
              .heads = weight.heads.empty() ? std::vector<HeadRows>()
                                            : std::vector{weight.heads[index]}});
+  }
+  if (!matrices.front().magnitude.empty()) {
+    adapter({.name = matrices.front().magnitude,
+             .shape = {weight.shape[0]},
+             .init = ParameterInit::kZeros,
+             .weight_decay = false,
+             .split = columns ? TensorSplit::kPartialSum : weight.split,
+             .heads = weight.heads});
   }
 }
 

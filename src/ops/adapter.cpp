@@ -10,11 +10,6 @@
 namespace braid {
 namespace {
 
-/// Whether `size` columns from `begin` on, `step` apart, lie in a row of `width`.
-bool are_in_row(int64_t begin, int64_t step, int64_t size, int64_t width) {
-  return begin >= 0 && step > 0 && size > 0 && begin + (size - 1) * step < width;
-}
-
 /// The z are between base and y, the first operand that is written.
 size_t num_adapters(const OpSpec& spec) {
   size_t end = spec.operands.empty() ? 0 : spec.operands.size() - 1;
@@ -100,19 +95,31 @@ const OpDefinition kAdapterGradOp{
     .split = kSplitByRows,
 };
 
-ValueId add_adapters(GraphBuilder& builder, ValueId base, std::span<const Adapter> adapters,
-                     double scale, std::string_view site) {
+bool are_in_row(int64_t begin, int64_t step, int64_t size, int64_t width) {
+  return begin >= 0 && step > 0 && size > 0 && begin + (size - 1) * step < width;
+}
+
+AddAdaptersAttributes adapters_attributes(std::span<const Adapter> adapters, double scale,
+                                          std::string_view site) {
   check(!adapters.empty() && adapters.size() <= kMostAdapters, "{} adapters at {}", adapters.size(),
         site);
-  const Value like = builder.value(base);
-  const ValueId y = builder.add_activation(site, like.dtype, like.shape);
   AddAdaptersAttributes attributes{.scale = scale, .step = adapters.front().columns.step};
   const std::array begins{&attributes.begin, &attributes.second_begin, &attributes.third_begin};
-  std::vector<Operand> operands{{base}};
   for (size_t i = 0; i < adapters.size(); ++i) {
     check(adapters[i].columns.step == attributes.step, "adapters at {} differ in their step", site);
     *begins[i] = adapters[i].columns.begin;
-    operands.push_back({adapters[i].z});
+  }
+  return attributes;
+}
+
+ValueId add_adapters(GraphBuilder& builder, ValueId base, std::span<const Adapter> adapters,
+                     double scale, std::string_view site) {
+  const AddAdaptersAttributes attributes = adapters_attributes(adapters, scale, site);
+  const Value like = builder.value(base);
+  const ValueId y = builder.add_activation(site, like.dtype, like.shape);
+  std::vector<Operand> operands{{base}};
+  for (const Adapter& adapter : adapters) {
+    operands.push_back({adapter.z});
   }
   operands.push_back({y, Access::kWrite});
   builder.add_node("add_adapters", to_attributes(attributes), operands, site);

@@ -59,6 +59,13 @@ struct Adapter {
   AdaptedColumns columns;
 };
 
+/// Whether `size` columns from `begin` on, `step` apart, lie in a row of `width`.
+bool are_in_row(int64_t begin, int64_t step, int64_t size, int64_t width);
+
+/// Where the columns of one to three adapters of the same step are.
+AddAdaptersAttributes adapters_attributes(std::span<const Adapter> adapters, double scale,
+                                          std::string_view site);
+
 /// All adapters have the same step.
 ValueId add_adapters(GraphBuilder& builder, ValueId base, std::span<const Adapter> adapters,
                      double scale, std::string_view site);

@@ -239,14 +239,17 @@ void recv_backward(BackwardBuilder& builder, const Node& node) {
   builder.add_node(node, "send", reply_attributes(node), std::array{Operand{*dy}}, Phase::kComm);
 }
 
-/// Adds x -> y with y of another first dimension.
+/// Adds x -> y with y of another first dimension. What comes of weights alone stays so.
 ValueId add_collective(GraphBuilder& builder, std::string op, std::vector<Attribute> attributes,
                        ValueId x, std::optional<int64_t> rows, std::string_view site) {
   Value y = builder.value(x);
   if (rows) {
     y.shape[0] = *rows;
   }
-  const ValueId result = builder.add_activation(site, y.dtype, y.shape);
+  y.name = builder.scoped(site);
+  y.kind = y.kind == ValueKind::kOfWeights ? y.kind : ValueKind::kActivation;
+  y.frozen = false;
+  const ValueId result = builder.add_value(std::move(y));
   builder.add_node(std::move(op), std::move(attributes),
                    std::array{Operand{x}, Operand{result, Access::kWrite}}, site);
   return result;

@@ -123,8 +123,8 @@ OpSpec by_nccl_copies(OpSpec spec);
 /// The spec without an engine, for comparing meanings.
 OpSpec by_any_engine(OpSpec spec);
 
-/// These functions add forward nodes to stage graphs; each returns y, an activation named after the
-/// site. `group` is a name, `num_ranks` its number of ranks.
+/// These functions add forward nodes to stage graphs; each returns y, named after the site: an
+/// activation, or of kind kOfWeights as x. `group` is a name, `num_ranks` its number of ranks.
 ValueId all_reduce(GraphBuilder& builder, ValueId x, std::string_view group, std::string_view site);
 ValueId identity(GraphBuilder& builder, ValueId x, std::string_view group, std::string_view site);
 ValueId all_gather(GraphBuilder& builder, ValueId x, std::string_view group, int64_t num_ranks,

@@ -21,6 +21,8 @@ enum class ValueKind : uint8_t {
   kParam,           ///< a weight in compute dtype
   kQuantizedParam,  ///< an FP8 copy of a weight, or its scales; a node of StageGraph::weights makes
                     ///< it
+  kOfWeights,       ///< depends on weights alone: forward nodes that write nothing else run once in
+                    ///< a step
   kTally,           ///< numbers to which tasks of a step add, read by the host
   kCache,           ///< what later runs need of earlier ones (token_cache.h), written by tasks
   kMainGrad,        ///< fp32 gradient accumulator of a weight

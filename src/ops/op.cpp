@@ -28,6 +28,7 @@
 #include "ops/head_norm.h"
 #include "ops/linear.h"
 #include "ops/linear_swiglu.h"
+#include "ops/magnitude.h"
 #include "ops/mamba2.h"
 #include "ops/mamba2_section.h"
 #include "ops/mla_qkv.h"
@@ -141,6 +142,9 @@ constexpr std::array kOps = {
     &kAddGatedBackwardOp,
     &kAddAdaptersOp,
     &kAdapterGradOp,
+    &kAdaptedSquaresOp,
+    &kApplyMagnitudesOp,
+    &kApplyMagnitudesBackwardOp,
     &kAccumulateOp,
     &kCastOp,
     &kCopyOp,

@@ -65,8 +65,23 @@ StageExpander::StageExpander(ProgramBuilder& builder, const StageGraph& graph,
 
 void StageExpander::add_forward(int32_t microbatch, StreamId stream) {
   for (const Node& node : graph_.forward) {
-    add_node(node, microbatch, stream);
+    if (!is_made(node)) {
+      add_node(node, microbatch, stream);
+    }
   }
+}
+
+bool StageExpander::is_made(const Node& node) const {
+  bool made = false;
+  for (size_t i = 0; i < node.operands.size(); ++i) {
+    if (writes(node.spec.operands[i].access)) {
+      made = of_weights_.contains(node.operands[i]);
+      if (!made) {
+        break;
+      }
+    }
+  }
+  return made;
 }
 
 void StageExpander::add_backward(int32_t microbatch, StreamId stream, BackwardPart part) {
@@ -230,6 +245,17 @@ BufferRange StageExpander::range_of(ValueId id, int32_t microbatch) {
     }
     case ValueKind::kActivation:
       return builder_.whole(buffer(id, microbatch));
+    case ValueKind::kOfWeights: {
+      const auto [entry, inserted] = of_weights_.try_emplace(id, BufferId());
+      if (inserted) {
+        entry->second = builder_.add_buffer({.name = place_.prefix + value.name,
+                                             .dtype = value.dtype,
+                                             .shape = value.shape,
+                                             .role = BufferRole::kScratch,
+                                             .lifetime = Lifetime::kStep});
+      }
+      return builder_.whole(entry->second);
+    }
     case ValueKind::kQuantizedParam:
       return weight_copies_.at(id);
     case ValueKind::kTally:

@@ -27,7 +27,8 @@ struct IoBinding {
 /// matrices.
 enum class BackwardPart : uint8_t { kAll, kDgrad, kWgrad };
 
-/// Turns the nodes of a stage graph into tasks, one microbatch at a time. Parameters and gradients
+/// Turns the nodes of a stage graph into tasks, one microbatch at a time. Values of kind kOfWeights
+/// are made by the first microbatch, for all. Parameters and gradients
 /// become ranges of the flat buffers of their units, inputs and outputs become ranges of io
 /// buffers, and each activation becomes one step buffer per microbatch.
 class StageExpander {
@@ -67,6 +68,8 @@ class StageExpander {
   void add_node(const Node& node, int32_t microbatch, StreamId stream);
   const Prepared& prepared(const Node& node);
   const ParameterSlot& slot_of(ValueId parameter);
+  /// Whether an earlier microbatch has made all that the node writes.
+  bool is_made(const Node& node) const;
   bool makes_weight_copies(const Node& node) const;
   /// Adds the nodes that make the FP8 copies of weights that `node` reads, unless these exist for
   /// the buffer that holds the weight now, or ranks gather them.
@@ -96,6 +99,7 @@ class StageExpander {
   std::unordered_map<const Node*, Prepared> prepared_;  ///< nodes of the graph
   std::vector<BufferRange> ranges_;                     ///< of the node that is added
   std::unordered_map<int32_t, std::vector<BufferId>> activations_;  ///< by microbatch and value
+  std::unordered_map<ValueId, BufferId> of_weights_;
   std::unordered_map<ValueId, const Node*> weight_nodes_;   ///< by each value that they make
   std::unordered_map<ValueId, BufferRange> weight_copies_;  ///< of the weights as they are now
   std::unordered_map<const Node*, BufferId> copied_from_;   ///< what weight_copies_ were made from

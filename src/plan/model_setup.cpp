@@ -376,14 +376,15 @@ ModelSpec with_adapters(ModelSpec model, const LoraConfig& config) {
   if (config.rank == 0) {
     if (config != LoraConfig()) {
       throw_config_error(
-          "lora.alpha = {}, lora.targets = [{}], lora.base = {}: there are no adapters; remove "
-          "these keys, or set lora.rank",
-          config.alpha, join(config.targets, ", "), quote(config.base));
+          "lora.alpha = {}, lora.dora = {}, lora.targets = [{}], lora.base = {}: there are no "
+          "adapters; remove these keys, or set lora.rank",
+          config.alpha, config.dora, join(config.targets, ", "), quote(config.base));
     }
     return model;
   }
   model.lora = {.rank = config.rank,
                 .alpha = config.alpha,
+                .magnitudes = config.dora,
                 .targets = config.targets.empty() ? std::vector<std::string>{"*"} : config.targets};
   check_lora(model);
   return model;

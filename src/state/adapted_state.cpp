@@ -1,6 +1,7 @@
 #include "state/adapted_state.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <utility>
 
@@ -34,6 +35,15 @@ void check_same_model(const ModelSpec& base, const ModelSpec& model, const std::
     throw_config_error("lora.base = {}: it has another model: {}; change section [model]",
                        quote(path), join(differences, ", "));
   }
+}
+
+template <class Row>
+double row_length(const Row& row) {
+  double squares = 0;
+  for (const auto value : row) {
+    squares += static_cast<double>(value) * static_cast<double>(value);
+  }
+  return std::sqrt(squares);
 }
 
 }  // namespace
@@ -121,39 +131,103 @@ void MergedWeights::read(StatePart part, size_t unit, int64_t begin, std::span<f
   WorkerPool alone(1);  // `workers` share the rows of each weight
   fill_unit_range(merged_, unit, begin, out, alone,
                   [&](const Parameter& weight, int64_t first, std::span<float> values) {
+                    const std::vector<AdaptedMatrix> matrices = adapted_matrices(lora_, weight);
+                    if (!matrices.empty()) {
+                      read_adapted(weight, matrices, first, values, workers);
+                      return;
+                    }
                     const std::vector<float> frozen = read_weights(
                         state_, layout_, weight.name, first, std::ssize(values), workers);
                     std::ranges::copy(frozen, values.begin());
-                    for (const AdaptedMatrix& matrix : adapted_matrices(lora_, weight)) {
-                      add_adapter(matrix, weight.shape[1], first, values, workers);
-                    }
                   });
 }
 
-/// `values` are elements from `first` on of a weight with rows of `in`.
-void MergedWeights::add_adapter(const AdaptedMatrix& matrix, int64_t in, int64_t first,
-                                std::span<float> values, WorkerPool& workers) const {
-  const int64_t rank = lora_.rank;
+/// Whole rows of a weight, from `first_row` on.
+struct MergedWeights::Rows {
+  int64_t first_row = 0;
+  int64_t in = 0;
+  std::vector<float> values;
+
+  int64_t end_row() const { return first_row + std::ssize(values) / in; }
+  std::span<float> row(int64_t row) {
+    return std::span(values).subspan(static_cast<size_t>((row - first_row) * in),
+                                     static_cast<size_t>(in));
+  }
+};
+
+void MergedWeights::read_adapted(const Parameter& weight, std::span<const AdaptedMatrix> matrices,
+                                 int64_t first, std::span<float> values,
+                                 WorkerPool& workers) const {
+  const int64_t in = weight.shape[1];
   const int64_t last = first + std::ssize(values);
+  Rows rows{.first_row = first / in, .in = in};
+  rows.values = read_weights(state_, layout_, weight.name, rows.first_row * in,
+                             ((last + in - 1) / in - rows.first_row) * in, workers);
+  for (const AdaptedMatrix& matrix : matrices) {
+    adapt(matrix, rows, workers);
+  }
+  std::copy_n(rows.values.begin() + (first - rows.first_row * in), values.size(), values.begin());
+}
+
+void MergedWeights::adapt(const AdaptedMatrix& matrix, Rows& rows, WorkerPool& workers) const {
+  const int64_t rank = lora_.rank;
   const std::vector<float> a =
-      read_weights(state_, layout_, matrix.a, matrix.a_row * in, rank * in, workers);
+      read_weights(state_, layout_, matrix.a, matrix.a_row * rows.in, rank * rows.in, workers);
   const std::vector<float> b =
       read_weights(state_, layout_, matrix.b, 0, matrix.num_rows * rank, workers);
+  std::vector<float> changes;
+  if (!matrix.magnitude.empty()) {
+    const int64_t out = layout_.parameters[layout_.slot(matrix.magnitude).parameter].shape[0];
+    changes = read_weights(state_, layout_, matrix.magnitude, 0, out, workers);
+  }
   workers.run(matrix.num_rows, 1, [&](int, int64_t row, int64_t end_row) {
+    std::vector<double> sums(static_cast<size_t>(rows.in));
     for (; row < end_row; ++row) {
-      const int64_t begin = (matrix.first_row + row * matrix.row_stride) * in;
-      const int64_t end = std::min(last, begin + in);
-      for (int64_t at = std::max(first, begin); at < end; ++at) {
-        double sum = 0;
-        for (int64_t r = 0; r < rank; ++r) {
-          sum += static_cast<double>(b[static_cast<size_t>(row * rank + r)]) *
-                 static_cast<double>(a[static_cast<size_t>(r * in + at - begin)]);
-        }
-        float& value = values[static_cast<size_t>(at - first)];
-        value = static_cast<float>(value + lora_.scale() * sum);
+      const int64_t at = matrix.first_row + row * matrix.row_stride;
+      if (at < rows.first_row || at >= rows.end_row()) {
+        continue;
       }
+      const std::span<float> base = rows.row(at);
+      std::copy(base.begin(), base.end(), sums.begin());
+      for (int64_t r = 0; r < rank; ++r) {
+        const double factor =
+            lora_.scale() * static_cast<double>(b[static_cast<size_t>(row * rank + r)]);
+        for (size_t c = 0; c < sums.size(); ++c) {
+          sums[c] += factor * static_cast<double>(a[static_cast<size_t>(r * rows.in) + c]);
+        }
+      }
+      const double length = row_length(sums);
+      const double gain = changes.empty() || length == 0
+                              ? 1.0
+                              : (row_length(base) + changes[static_cast<size_t>(at)]) / length;
+      std::ranges::transform(sums, base.begin(),
+                             [&](double sum) { return static_cast<float>(gain * sum); });
     }
   });
+}
+
+std::vector<float> row_magnitudes(const StateSource& state, const ParameterLayout& layout,
+                                  const Parameter& weight, const AdaptedMatrix& matrix,
+                                  WorkerPool& workers) {
+  constexpr int64_t kRowsAtOnce = 256;
+  const int64_t in = weight.shape[1];
+  const std::vector<float> changes =
+      read_weights(state, layout, matrix.magnitude, 0, weight.shape[0], workers);
+  std::vector<float> magnitudes;
+  for (int64_t begin = 0; begin < matrix.num_rows; begin += kRowsAtOnce) {
+    const int64_t count = std::min(kRowsAtOnce, matrix.num_rows - begin);
+    const int64_t first = matrix.first_row + begin * matrix.row_stride;
+    const int64_t num_rows = (count - 1) * matrix.row_stride + 1;
+    const std::vector<float> rows =
+        read_weights(state, layout, weight.name, first * in, num_rows * in, workers);
+    for (int64_t row = 0; row < num_rows; row += matrix.row_stride) {
+      const auto of_row =
+          std::span(rows).subspan(static_cast<size_t>(row * in), static_cast<size_t>(in));
+      magnitudes.push_back(static_cast<float>(
+          row_length(of_row) + static_cast<double>(changes[static_cast<size_t>(first + row)])));
+    }
+  }
+  return magnitudes;
 }
 
 }  // namespace braid

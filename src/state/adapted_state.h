@@ -60,8 +60,8 @@ class AdaptedState final : public StateSource {
   std::vector<size_t> base_units_;  // by unit; of those that are frozen
 };
 
-/// The model without adapters that computes the same: W + (alpha / rank) B A, summed in f64 and
-/// rounded once.
+/// The model without adapters that computes the same: W + (alpha / rank) B A, with rows of the
+/// trained lengths if they have such (ops/magnitude.h), in f64 and rounded once.
 class MergedWeights final : public StateSource {
  public:
   /// `layout` and `state` are those of the model with adapters; `merged` is the layout without.
@@ -74,8 +74,11 @@ class MergedWeights final : public StateSource {
             WorkerPool& workers) const override;
 
  private:
-  void add_adapter(const AdaptedMatrix& matrix, int64_t in, int64_t first, std::span<float> values,
-                   WorkerPool& workers) const;
+  struct Rows;
+  /// `values` are elements from `first` on of a weight.
+  void read_adapted(const Parameter& weight, std::span<const AdaptedMatrix> matrices, int64_t first,
+                    std::span<float> values, WorkerPool& workers) const;
+  void adapt(const AdaptedMatrix& matrix, Rows& rows, WorkerPool& workers) const;
 
   const StateSource& state_;
   const ParameterLayout& layout_;
@@ -87,5 +90,11 @@ class MergedWeights final : public StateSource {
 std::vector<float> read_weights(const StateSource& state, const ParameterLayout& layout,
                                 const std::string& parameter, int64_t first, int64_t count,
                                 WorkerPool& workers);
+
+/// The trained lengths of the rows of a matrix, as peft stores them: |W_i| + change. `state` has
+/// the base, too.
+std::vector<float> row_magnitudes(const StateSource& state, const ParameterLayout& layout,
+                                  const Parameter& weight, const AdaptedMatrix& matrix,
+                                  WorkerPool& workers);
 
 }  // namespace braid

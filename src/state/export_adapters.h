@@ -11,7 +11,8 @@ namespace braid {
 
 /// Writes the adapters of `state` in peft's format: adapter_config.json and
 /// adapter_model.safetensors, with an A and a B of their own for each matrix of the Hugging Face
-/// model. `base` is what adapter_config.json names as base_model_name_or_path. `layout` is that of
+/// model; with DoRA also the lengths of its rows, for which `state` must have the base, too. `base`
+/// is what adapter_config.json names as base_model_name_or_path. `layout` is that of
 /// the whole model with adapters. The folder appears complete or not at all. Throws ConfigError if
 /// `folder` exists or peft has no such adapters (GPT-2 has query, key and value in one matrix),
 /// DataError for errors of the system.

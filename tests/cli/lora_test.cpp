@@ -66,6 +66,31 @@ TEST_F(LoraRuns, AreReadEvaluatedAndExported) {
   EXPECT_EQ(file.entry(prefix + "self_attn.k_proj.lora_A.weight").shape, Shape({4, 32}));
 }
 
+TEST_F(LoraRuns, TrainLengthsOfRowsAndExportThem) {
+  output_of(tune({"lora.dora=true", "lora.targets=[\"q\", \"v\", \"up\"]",
+                  "optimizer.learning_rate=3e-2", "train.dtype=float32"}));
+  const std::string whole = tensors_of("tuned/checkpoints/step_00000004");
+  EXPECT_NE(whole.find("layers.1.mlp.fc1.lora_magnitude.weight"), std::string::npos);
+  std::filesystem::remove_all(path("tuned/checkpoints/step_00000004"));
+  write("tuned/checkpoints/latest", "step_00000002\n");
+  output_of(tune({"lora.dora=true", "lora.targets=[\"q\", \"v\", \"up\"]",
+                  "optimizer.learning_rate=3e-2", "train.dtype=float32"}));
+  EXPECT_TRUE(whole == tensors_of("tuned/checkpoints/step_00000004"));
+  output_of({"export", "tuned", "merged"});
+  const double tuned = loss_of("tuned");
+  EXPECT_NEAR(loss_of("merged"), tuned, 1e-4);
+  EXPECT_GT(loss_of("runs/run"), tuned + 1e-3);
+  output_of({"generate", "tuned", "--prompt", "the cat", "--tokens", "3"});
+
+  EXPECT_THAT(output_of({"export", "tuned", "peft", "--adapters"}),
+              HasSubstr("wrote peft: adapter_config.json, 18 tensors of f32"));
+  EXPECT_EQ(nlohmann::json::parse(read("peft/adapter_config.json"))["use_dora"], true);
+  const SafetensorsFile file(path("peft/adapter_model.safetensors"));
+  const std::string prefix = "base_model.model.model.layers.1.";
+  const auto rows = file.entry(prefix + "mlp.up_proj.lora_B.weight").shape[0];
+  EXPECT_EQ(file.entry(prefix + "mlp.up_proj.lora_magnitude_vector").shape, Shape({rows}));
+}
+
 TEST_F(LoraRuns, NameWhatIsWrongWithTheBase) {
   EXPECT_THAT(error_of(tune({"lora.base="}), 2), HasSubstr("lora.base is not given"));
   EXPECT_THAT(error_of(tune({"lora.base=nowhere"}), 2),
@@ -85,6 +110,10 @@ TEST_F(LoraRuns, RefuseWhatIsNoAdapterOfPeft) {
   EXPECT_THAT(error_of({"export", "tuned", "peft", "--adapters"}, 2),
               HasSubstr("--adapters: the matrices of a GPT2LMHeadModel are not those of its"));
   EXPECT_THAT(output_of({"export", "tuned", "merged"}), HasSubstr("wrote merged: config.json"));
+  output_of(tune({"model.family=phi3", "lora.base=initial", "lora.targets=[\"v\"]",
+                  "logging.run_folder=phi", "train.steps=1"}));
+  EXPECT_THAT(error_of({"export", "phi", "peft", "--adapters"}, 2),
+              HasSubstr("--adapters: the matrices of a Phi3ForCausalLM are not those of its"));
   EXPECT_THAT(error_of(tune({"logging.run_folder=again", "lora.base=tuned"}), 2),
               HasSubstr("lora.base = \"tuned\": its checkpoint has adapters only"));
 }

@@ -108,6 +108,7 @@ TEST(Fields, SayWhatAResumedRunMayChange) {
                                             "model.norm_epsilon",
                                             "lora.rank",
                                             "lora.alpha",
+                                            "lora.dora",
                                             "lora.targets",
                                             "lora.base",
                                             "train.sequence",

@@ -402,6 +402,40 @@ TEST(HfConfig, ReadsWindowsOfMistral) {
                                    "\"sliding_attention\""));
 }
 
+constexpr const char* kPhi3 = R"({
+  "_name_or_path": "Phi-3-mini-4k-instruct", "architectures": ["Phi3ForCausalLM"],
+  "attention_dropout": 0.0, "attention_bias": false, "bos_token_id": 1, "embd_pdrop": 0.0,
+  "eos_token_id": 32000, "hidden_act": "silu", "hidden_size": 3072, "initializer_range": 0.02,
+  "intermediate_size": 8192, "max_position_embeddings": 4096, "model_type": "phi3",
+  "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 32,
+  "original_max_position_embeddings": 4096, "pad_token_id": 32000, "resid_pdrop": 0.0,
+  "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 10000.0, "sliding_window": 2047,
+  "tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version": "4.40.2",
+  "use_cache": true, "vocab_size": 32064})";
+
+// Without a key, Phi-3 has no window.
+TEST(HfConfig, ReadsPhi3) {
+  const ModelSpec phi = find_preset("phi-3-mini").spec;
+  EXPECT_EQ(parse(kPhi3).model, phi);
+  EXPECT_THAT(parse(kPhi3).ignored, testing::IsEmpty());
+  const std::string printed = print_hf_config(phi, DType::kBF16);
+  EXPECT_EQ(parse(printed).model, phi);
+  EXPECT_THAT(printed, HasSubstr("\"sliding_window\": 2047"));
+  EXPECT_THAT(printed, HasSubstr("\"pad_token_id\": null"));
+  ModelSpec whole = phi;
+  whole.layers = 32;
+  whole.sliding_window = 0;
+  EXPECT_EQ(parse(replaced(kPhi3, " \"sliding_window\": 2047,", "")).model, whole);
+  EXPECT_EQ(parse(print_hf_config(whole, DType::kF32)).model, whole);
+  EXPECT_EQ(parse(print_hf_config(find_preset("phi-4").spec, DType::kF32)).model,
+            find_preset("phi-4").spec);
+  EXPECT_THAT(fault_of(with(kPhi3, "\"partial_rotary_factor\": 0.75")),
+              HasSubstr("partial_rotary_factor = 0.75: braid rotates whole heads only"));
+  EXPECT_THAT(fault_of(replaced(kPhi3, "\"rope_scaling\": null",
+                                "\"rope_scaling\": {\"type\": \"longrope\"}")),
+              HasSubstr("braid computes rotary embeddings of rope_type"));
+}
+
 // Layers from max_window_layers on, unless layer_types says which.
 TEST(HfConfig, ReadsWindowsOfQwen) {
   const std::string text =
@@ -428,7 +462,8 @@ TEST(HfConfig, RefusesOtherModels) {
   EXPECT_EQ(
       fault_of(replaced(kTinyLlama, "\"llama\"", "\"mamba\"")),
       "'m/config.json': model_type = \"mamba\": only llama, mistral, ministral, qwen2, qwen3, "
-      "qwen2_moe, qwen3_moe, mixtral, olmoe, deepseek_v2, deepseek_v3, mamba2, nemotron_h, gpt2 "
+      "phi3, qwen2_moe, qwen3_moe, mixtral, olmoe, deepseek_v2, deepseek_v3, mamba2, nemotron_h, "
+      "gpt2 "
       "can be imported");
   EXPECT_THAT(fault_of("{}"), HasSubstr("model_type = null"));
   EXPECT_EQ(fault_of(replaced(kGpt2, "GPT2LMHeadModel", "GPT2DoubleHeadsModel")),

@@ -61,6 +61,28 @@ TEST(HfTensors, WindowsAreOfTheClassesThatHaveThem) {
   EXPECT_EQ(class_of("qwen3-0.6b", "attention+mlp sliding+mlp"), "Qwen3ForCausalLM");
 }
 
+TEST(HfTensors, Phi3JoinsMatrices) {
+  EXPECT_THAT(listed("phi-4"),
+              IsSupersetOf({"model.layers.0.input_layernorm.weight [5120]",
+                            "model.layers.39.self_attn.qkv_proj.weight [7680,5120]",
+                            "model.layers.39.self_attn.o_proj.weight [5120,5120]",
+                            "model.layers.39.mlp.gate_up_proj.weight [17920,5120]",
+                            "model.layers.39.mlp.down_proj.weight [5120,17920]",
+                            "lm_head.weight [100352,5120]"}));
+  std::vector<int64_t> halves;  // the first rows, theirs and ours
+  for (const HfTensor& tensor : hf_tensors(find_preset("phi-4").spec)) {
+    if (tensor.name == "model.layers.3.mlp.gate_up_proj.weight") {
+      EXPECT_EQ(tensor.whole_shape(), Shape({2 * 17920, 5120}));
+      halves.insert(halves.end(), {tensor.theirs_row, tensor.first_row});
+    }
+  }
+  EXPECT_THAT(halves, testing::ElementsAre(0, 0, 17920, 1));
+  ModelSpec model = find_preset("phi-4").spec;
+  model.qkv_bias = true;
+  EXPECT_EQ(message_of<ConfigError>([&] { hf_tensors(model); }),
+            "model.qkv_bias = true: a Phi3ForCausalLM has no biases");
+}
+
 TEST(HfTensors, QwenHasBiasesAndATiedHead) {
   const std::vector<std::string> list = listed("qwen2.5-0.5b");
   EXPECT_EQ(list.size(), 290u);

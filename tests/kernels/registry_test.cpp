@@ -13,6 +13,7 @@
 #include "ops/head_norm.h"
 #include "ops/integer_values.h"
 #include "ops/linear.h"
+#include "ops/magnitude.h"
 #include "ops/norm.h"
 #include "ops/optimizer.h"
 #include "ops/router.h"
@@ -172,6 +173,15 @@ std::vector<OpSpec> specs(DType dtype) {
       {"add_gated_backward", {}, {in, read(w, {kRows, 1}), in, out, write(w, {kRows, 1})}},
       {"add_adapters", to_attributes(AddAdaptersAttributes{}), {in, in, out}},
       {"adapter_grad", to_attributes(AdapterGradAttributes{}), {in, out}},
+      {"adapted_squares",
+       to_attributes(AdaptedSquaresAttributes{}),
+       {square, read(dtype, {3, kWidth}), read(dtype, {kWidth, 3}), write(w, {2, kWidth})}},
+      {"apply_magnitudes",
+       to_attributes(ApplyMagnitudesAttributes{}),
+       {in, row, read(w, {2, kWidth}), out}},
+      {"apply_magnitudes_backward",
+       to_attributes(ApplyMagnitudesBackwardAttributes{}),
+       {in, row, read(w, {2, kWidth}), in, out, sums}},
       {"accumulate", {}, {in, read_write(w, {kRows, kWidth})}},
       {"embedding",
        to_attributes(EmbeddingAttributes{.sequence = 64}),

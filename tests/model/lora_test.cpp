@@ -89,6 +89,48 @@ TEST(Lora, HasNoGradientTasksOfFrozenWeights) {
   EXPECT_EQ(counts["rmsnorm_backward"], 4);
 }
 
+TEST(Lora, HasALengthForEachRowOfAnAdaptedWeight) {
+  ModelSpec spec = adapted_llama({"k", "f*"});
+  spec.lora.magnitudes = true;
+  const std::vector<Parameter> all = model_parameters(spec);
+  std::vector<std::string> lengths;
+  for (const Parameter& parameter : all) {
+    if (parameter.layer == 1 && parameter.name.find("magnitude") != std::string::npos) {
+      lengths.push_back(parameter.name);
+      EXPECT_EQ(parameter.unit, "layers.1.lora");
+      EXPECT_FALSE(parameter.frozen || parameter.weight_decay);
+    }
+  }
+  EXPECT_THAT(lengths, ElementsAre("layers.1.attention.qkv.lora_magnitude.weight",
+                                   "layers.1.mlp.fc2.lora_magnitude.weight"));
+  EXPECT_EQ(parameter_of(all, lengths[0]).shape, Shape({48}));
+  const auto qkv = adapted_matrices(spec.lora, parameter_of(all, "layers.1.attention.qkv.weight"));
+  EXPECT_EQ(qkv.at(0).magnitude, lengths[0]);
+}
+
+// A rank with columns of the weight adds up squares of rows with the others; a bias is not scaled.
+TEST(Lora, ScalesProductsWithoutTheirBias) {
+  ModelSpec spec = adapted_llama({"*"});
+  spec.lora.magnitudes = true;
+  spec.qkv_bias = true;
+  StageGraph graph =
+      build_forward(spec, {.microbatch = 2, .sequence = 8, .tensor = {.size = 2, .index = 1}});
+  std::map<std::string, int> counts;
+  for (const Node& node : graph.forward) {
+    ++counts[node.spec.op];
+    if (node.spec.op == "apply_magnitudes") {
+      EXPECT_EQ(std::get<bool>(*node.spec.find_attribute("has_bias")),
+                node.site.find("qkv") != std::string::npos);
+    } else if (node.spec.op == "linear") {
+      EXPECT_FALSE(std::get<bool>(*node.spec.find_attribute("has_bias"))) << node.site;
+    }
+  }
+  EXPECT_EQ(counts["adapted_squares"], 2 * 4);
+  EXPECT_EQ(counts["apply_magnitudes"], 2 * 4);
+  // Of the squares and of the results of proj and fc2, and of the embedding.
+  EXPECT_EQ(counts["all_reduce"], 2 * (2 + 2) + 1);
+}
+
 TEST(Lora, RefusesWhatTheModelDoesNotHave) {
   ModelSpec spec = adapted_llama({"q", "fc1"});
   EXPECT_THAT(message_of<ConfigError>([&] { check_model(spec); }),

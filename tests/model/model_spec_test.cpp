@@ -41,7 +41,9 @@ INSTANTIATE_TEST_SUITE_P(
         PublishedCount{"qwen2.5-32b", 32763876352}, PublishedCount{"qwen3-0.6b", 596049920},
         PublishedCount{"qwen3-1.7b", 1720574976}, PublishedCount{"qwen3-4b", 4022468096},
         PublishedCount{"qwen3-8b", 8190735360}, PublishedCount{"qwen3-14b", 14768307200},
-        PublishedCount{"qwen3-32b", 32762123264}, PublishedCount{"qwen3-30b-a3b", 30532122624},
+        PublishedCount{"phi-3-mini", 3821079552}, PublishedCount{"phi-3-medium", 13960238080},
+        PublishedCount{"phi-4", 14659507200}, PublishedCount{"qwen3-32b", 32762123264},
+        PublishedCount{"qwen3-30b-a3b", 30532122624},
         PublishedCount{"qwen3-235b-a22b", 235093634560},
         PublishedCount{"qwen1.5-moe-a2.7b", 14315784192},
         PublishedCount{"qwen2-57b-a14b", 57408658944}, PublishedCount{"mixtral-8x7b", 46702792704},
@@ -61,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 TEST(ModelSpec, EveryPresetIsCounted) {
-  EXPECT_EQ(model_presets().size(), 38u);
+  EXPECT_EQ(model_presets().size(), 41u);
   for (const ModelPreset& preset : model_presets()) {
     EXPECT_NO_THROW(check_model(preset.spec)) << preset.name;
   }

@@ -25,6 +25,7 @@
 #include "ops/grouped_linear.h"
 #include "ops/head_norm.h"
 #include "ops/linear.h"
+#include "ops/magnitude.h"
 #include "ops/mamba2.h"
 #include "ops/mamba2_section.h"
 #include "ops/mla_qkv.h"
@@ -1028,6 +1029,7 @@ class DeclaredForms {
           {rows, write(data_, {kRows, kWidth})}},
          {"dy", "dz"},
          {{0, 1}}});
+    add_trained_lengths();
     add({{"cast", {}, {read(data_, shape), write(other, shape)}}, {"x", "y"}});
     add({{"cast", {}, {read(other, shape), write(data_, shape)}}, {"x", "y"}});
     add({{"accumulate", {}, {read(data_, shape), read_write(wide_, shape)}}, {"x", "y"}});
@@ -1036,6 +1038,36 @@ class DeclaredForms {
          {"y"},
          {{0, 0}, {0, 1}, {0, 2}},
          true});
+  }
+
+  void add_trained_lengths() {
+    const OperandSpec rows = read(data_, {kRows, kWidth});
+    const OperandSpec row = read(data_, {kWidth});
+    const OperandSpec squares = read(wide_, {2, kWidth});
+    add({{"adapted_squares",
+          to_attributes(AdaptedSquaresAttributes{{.scale = 2.0}}),
+          {read(data_, {kWidth, 5}), read(data_, {3, 5}), read(data_, {kWidth, 3}),
+           write(wide_, {2, kWidth})}},
+         {"w", "a", "b", "squares"}});
+    for (const bool has_bias : {false, true}) {
+      DeclaredForm form{{"apply_magnitudes",
+                         to_attributes(ApplyMagnitudesAttributes{.has_bias = has_bias}),
+                         {rows, row, squares}},
+                        {"v", "change", "squares"}};
+      if (has_bias) {
+        form.spec.operands.push_back(row);
+        form.names.emplace_back("bias");
+      }
+      form.spec.operands.push_back(write(data_, {kRows, kWidth}));
+      form.names.emplace_back("y");
+      add(form);
+    }
+    for (const bool accumulate : {false, true}) {
+      add({{"apply_magnitudes_backward",
+            to_attributes(ApplyMagnitudesBackwardAttributes{.accumulate = accumulate}),
+            {rows, row, squares, rows, write(data_, {kRows, kWidth}), grad(accumulate, {kWidth})}},
+           {"v", "change", "squares", "dy", "dv", "dchange"}});
+    }
   }
 
   void add_blocks() {

@@ -19,6 +19,7 @@
 #include "ops/forward_graph.h"
 #include "ops/grouped_linear.h"
 #include "ops/head_norm.h"
+#include "ops/magnitude.h"
 #include "ops/mamba2.h"
 #include "ops/mamba2_section.h"
 #include "ops/mla_qkv.h"
@@ -177,6 +178,14 @@ void build_every_op(Forward& forward) {
   const ValueId gate = router_linear(b, y, forward.param("gate", {1, 12}), "gate");
   y = add_gated(b, y, {.x = through_experts(forward, y), .z = gate}, "gated");
   y = add_adapters(b, y, std::array{Adapter{.z = y, .columns = {}}}, 2.0, "adapted");
+  const std::array rows{Adapter{.z = forward.input("lora_b", {12, 2}), .columns = {}}};
+  const AdaptedWeight weight{.weight = forward.input("w", {12, 12}),
+                             .a = forward.input("lora_a", {2, 12}),
+                             .adapters = rows};
+  y = apply_magnitudes(
+      b, y,
+      {.change = forward.param("change", {12}), .squares = adapted_squares(b, weight, "squares")},
+      "magnitudes");
   y = through_every_collective(b, y);
   forward.sharded_loss_of_logits(
       linear(b, y, forward.param("head_shard", {kVocabulary / 2, 12}), std::nullopt, "shard"));
@@ -204,6 +213,7 @@ TEST(EveryBackward, EmitsNodesThatTheirOpsAccept) {
           op == &kAttentionStepOp || op == &kPackKvOp ||               // attention_finish's
           op == &kSortRowsOp ||                                        // its results are integers
           is_of_section_backward(*op) ||
+          op == &kAdaptedSquaresOp ||                                  // they count as constants
           (op == &kCastOp && dtype == DType::kBF16);  // of a bias, whose main grad counts choices
       EXPECT_EQ(has_backward, used.contains(std::string(op->name)))
           << op->name << ": add it to build_every_op if it has a backward";

@@ -286,10 +286,12 @@ TEST(ReplaySpec, OfAnAddNormIsTheNormOfItsSum) {
 // Norms and activation functions are redone first, then attention, then what costs most.
 TEST(RecomputeClass, IsThatOfTheDocumentation) {
   const std::set<std::string_view> norms = {
-      "rmsnorm",      "add_rmsnorm",     "layernorm",    "add_layernorm", "swiglu",
-      "gelu",         "relu2",           "identity",     "all_gather",    "quantize",
-      "gather_rows",  "routed_swiglu",   "routed_relu2", "head_norm",     "mla_qkv",
-      "take_columns", "quantize_grouped"};
+      "rmsnorm",       "add_rmsnorm",      "layernorm",
+      "add_layernorm", "swiglu",           "gelu",
+      "relu2",         "identity",         "all_gather",
+      "quantize",      "gather_rows",      "routed_swiglu",
+      "routed_relu2",  "head_norm",        "mla_qkv",
+      "take_columns",  "quantize_grouped", "apply_magnitudes"};
   const std::set<std::string_view> never = {"send",
                                             "recv",
                                             "offload",
@@ -303,6 +305,7 @@ TEST(RecomputeClass, IsThatOfTheDocumentation) {
                                             "quantize_part",
                                             "scales_of_magnitudes",
                                             "transpose",
+                                            "adapted_squares",
                                             "route",
                                             "count_by_sequence",
                                             "router_losses",

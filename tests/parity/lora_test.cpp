@@ -40,7 +40,18 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{kGpt2Model, "ranks=4 pipeline=2 tensor=2 sequence_parallel=true schedule=zb-h1"},
         Layout{kLlamaModel,
                "ranks=4 context=2 tensor=2 lora.targets=[\"k\",\"f*\"] "
-               "memory.recompute=full"}));
+               "memory.recompute=full"},
+        Layout{kQwenModel, "ranks=4 tensor=4 sequence_parallel=true lora.dora=true"},
+        Layout{kLlamaModel,
+               "ranks=4 tensor=2 shard=parameters lora.dora=true lora.targets=[\"q\",\"v\",\"up\"] "
+               "memory.recompute=norms"},
+        Layout{kGpt2Model,
+               "ranks=4 pipeline=2 tensor=2 sequence_parallel=true schedule=zb-h1 lora.dora=true"},
+        Layout{kLlamaModel,
+               "ranks=4 context=2 tensor=2 shard=optimizer lora.dora=true memory.recompute=full"},
+        Layout{kLlamaModel,
+               "ranks=4 pipeline=2 virtual_stages=2 schedule=interleaved shard=gradients "
+               "lora.dora=true"}));
 
 }  // namespace
 }  // namespace braid

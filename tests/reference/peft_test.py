@@ -3,8 +3,8 @@
 
     peft_test.py BRAID [--python PYTHON]
 
-braid trains a small model, adapters of some of its matrices on one rank and of all on two tensor ranks, and exports them in peft's
-format and added to the weights. peft puts the former on the model. Its logits must be those of the latter, which braid summed itself,
+braid trains a small model, adapters of some of its matrices on one rank and of all on two tensor ranks, both again as DoRA, and exports
+them in peft's format and added to the weights. peft puts the former on the model. Its logits must be those of the latter, which braid summed itself,
 and differ from the model's without adapters. Exits 77 (ctest: skipped) without the packages of `scripts/setup.sh --reference`, or of the
 Python that --python names.
 """
@@ -42,7 +42,9 @@ interval = 0
 run_folder = "base_run"
 """
 RUNS = {"some": ['lora.targets=["q", "v", "fc2"]'],
-        "all": ["parallel.ranks=2", "parallel.tensor=2", "parallel.sequence_parallel=true"]}
+        "all": ["parallel.ranks=2", "parallel.tensor=2", "parallel.sequence_parallel=true"],
+        "some_dora": ["lora.dora=true", 'lora.targets=["k", "v", "up", "proj"]'],
+        "all_dora": ["lora.dora=true", "parallel.ranks=2", "parallel.tensor=2", "parallel.sequence_parallel=true"]}
 
 
 def run(folder, *command):

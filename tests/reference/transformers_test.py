@@ -102,6 +102,8 @@ MODELS = {
     "qwen2": llama("Qwen2ForCausalLM", rope_parameters=SLOW_ROPE),
     "qwen2_tied": llama("Qwen2ForCausalLM", rope_parameters=SLOW_ROPE, tie_word_embeddings=True),
     "qwen3": llama("Qwen3ForCausalLM", head_dim=24),
+    "phi3": llama("Phi3ForCausalLM", pad_token_id=None),
+    "phi3_window": llama("Phi3ForCausalLM", sliding_window=9, num_key_value_heads=1, pad_token_id=None),
     "qwen2_moe": experts("Qwen2MoeForCausalLM", shared_expert_intermediate_size=48, num_hidden_layers=3, mlp_only_layers=[1],
                          rope_parameters=SLOW_ROPE),
     "qwen3_moe": experts("Qwen3MoeForCausalLM", norm_topk_prob=True),

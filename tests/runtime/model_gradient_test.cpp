@@ -109,6 +109,16 @@ class DoubleModel {
     return value;
   }
 
+  double weight(const std::string& parameter, int64_t elem) {
+    const ParameterSlot& slot = layout_.slot(parameter);
+    return read(param_buffer_name(layout_.units[slot.unit]), slot.begin + elem);
+  }
+
+  void write_weight(const std::string& parameter, int64_t elem, double value) {
+    const ParameterSlot& slot = layout_.slot(parameter);
+    write(param_buffer_name(layout_.units[slot.unit]), slot.begin + elem, value);
+  }
+
   void write(const std::string& buffer, int64_t elem, double value) {
     executor_->write(buffer, elem * 8, std::as_bytes(std::span(&value, 1)));
   }
@@ -156,6 +166,69 @@ class DoubleModel {
   std::unique_ptr<CpuExecutor> executor_;
 };
 
+/// The lengths of rows count as constants in the gradients of models with DoRA, so they
+/// must not change with a weight: `hold` changes the trained lengths by as much, so that all gains
+/// stay.
+class HeldLengths {
+ public:
+  explicit HeldLengths(DoubleModel& model) : model_(model) {
+    for (const Parameter& weight : model.layout().parameters) {
+      for (const AdaptedMatrix& matrix : adapted_matrices(model.spec().lora, weight)) {
+        for (int64_t row = 0; row < matrix.num_rows && !matrix.magnitude.empty(); ++row) {
+          rows_.push_back({weight, matrix, row});
+          Row& added = rows_.back();
+          added.change = model_.weight(matrix.magnitude, added.number());
+          added.base = length(added, false);
+          added.adapted = length(added, true);
+        }
+      }
+    }
+  }
+
+  void hold() {
+    for (const Row& row : rows_) {
+      const double trained = row.base + row.change;
+      model_.write_weight(row.matrix.magnitude, row.number(),
+                          trained * length(row, true) / row.adapted - row.base);
+    }
+  }
+  void release() {
+    for (const Row& row : rows_) {
+      model_.write_weight(row.matrix.magnitude, row.number(), row.change);
+    }
+  }
+
+ private:
+  struct Row {
+    const Parameter& weight;
+    AdaptedMatrix matrix;
+    int64_t index = 0;
+    double change = 0;
+    double base = 0;
+    double adapted = 0;
+
+    int64_t number() const { return matrix.first_row + index * matrix.row_stride; }
+  };
+
+  double length(const Row& row, bool with_adapter) {
+    const int64_t in = row.weight.shape[1];
+    const LoraSpec& lora = model_.spec().lora;
+    double squares = 0;
+    for (int64_t c = 0; c < in; ++c) {
+      double value = model_.weight(row.weight.name, row.number() * in + c);
+      for (int64_t r = 0; r < lora.rank && with_adapter; ++r) {
+        value += lora.scale() * model_.weight(row.matrix.b, row.index * lora.rank + r) *
+                 model_.weight(row.matrix.a, (row.matrix.a_row + r) * in + c);
+      }
+      squares += value * value;
+    }
+    return std::sqrt(squares);
+  }
+
+  DoubleModel& model_;
+  std::vector<Row> rows_;
+};
+
 class ModelGradient : public testing::TestWithParam<Case> {};
 
 // Gradients of whole models against central differences: autodiff, expansion over microbatches,
@@ -166,10 +239,22 @@ TEST_P(ModelGradient, EqualsCentralDifferences) {
   constexpr double kTolerance = 2e-8;
   DoubleModel model(GetParam(), 2);
   model.loss();
+  HeldLengths lengths(model);
   for (const Parameter& parameter : model.layout().parameters) {
     if (parameter.frozen) {
       continue;
     }
+    const bool is_length = parameter.name.find("magnitude") != std::string::npos;
+    const auto loss_with = [&](const std::string& buffer, int64_t elem, double value) {
+      model.write(buffer, elem, value);
+      if (is_length) {
+        return model.loss();
+      }
+      lengths.hold();
+      const double loss = model.loss();
+      lengths.release();
+      return loss;
+    };
     const ParameterSlot& slot = model.layout().slot(parameter.name);
     const ParameterUnit& unit = model.layout().units[slot.unit];
     // All of the small ones; of the others every 7th element, which no row length divides.
@@ -180,10 +265,8 @@ TEST_P(ModelGradient, EqualsCentralDifferences) {
       const int64_t elem = slot.begin + i;
       const double gradient = model.read(main_grad_buffer_name(unit), elem);
       const double weight = model.read(param_buffer_name(unit), elem);
-      model.write(param_buffer_name(unit), elem, weight + kStep);
-      const double above = model.loss();
-      model.write(param_buffer_name(unit), elem, weight - kStep);
-      const double below = model.loss();
+      const double above = loss_with(param_buffer_name(unit), elem, weight + kStep);
+      const double below = loss_with(param_buffer_name(unit), elem, weight - kStep);
       model.write(param_buffer_name(unit), elem, weight);
       model.loss();
       ASSERT_NEAR(gradient, (above - below) / (2 * kStep), kTolerance)
@@ -306,7 +389,18 @@ INSTANTIATE_TEST_SUITE_P(
              .kv_heads = 2,
              .name = "some_adapters",
              .layers = LayerPattern::parse("mlp attention"),
-             .lora = {.rank = 3, .alpha = 2, .targets = {"q", "v", "fc2"}}}),
+             .lora = {.rank = 3, .alpha = 2, .targets = {"q", "v", "fc2"}}},
+        Case{.style = kLlamaStyle,
+             .tied = true,
+             .kv_heads = 1,
+             .name = "lengths",
+             .lora = {.rank = 2, .alpha = 3, .magnitudes = true, .targets = {"*"}}},
+        Case{.style = kGpt2Style,
+             .tied = true,
+             .kv_heads = 2,
+             .name = "some_lengths",
+             .layers = LayerPattern::parse("mlp attention"),
+             .lora = {.rank = 3, .alpha = 2, .magnitudes = true, .targets = {"q", "v", "fc2"}}}),
     [](const auto& test) { return test.param.name; });
 
 }  // namespace

@@ -92,6 +92,64 @@ TEST(MergedWeights, AddsEachAdapterToItsRows) {
   check(layer + "mlp.fc2.weight", 3, 24, [](int64_t, int64_t) { return 0.0; });
 }
 
+/// Of a row of numbered weights, and of what its adapter makes of it.
+double length(int64_t in, auto value) {
+  double squares = 0;
+  for (int64_t column = 0; column < in; ++column) {
+    squares += value(column) * value(column);
+  }
+  return std::sqrt(squares);
+}
+
+// Rows 24 to 35 of qkv are k's; those of fc1 alternate.
+TEST(MergedWeights, GivesRowsTheirTrainedLengths) {
+  ModelSpec spec = adapted_llama();
+  spec.lora.magnitudes = true;
+  const ParameterLayout layout = make_parameter_layout(model_parameters(spec));
+  const ParameterLayout merged_layout = make_parameter_layout(model_parameters(base_model(spec)));
+  const NumberedWeights state(layout);
+  const MergedWeights merged(state, layout, spec, merged_layout);
+  WorkerPool workers(2);
+  constexpr int64_t kIn = 20;
+  const auto check_row = [&](const std::string& site, const std::string& matrix, int64_t number,
+                             int64_t row, int64_t a_row) {
+    const auto base = [&](int64_t column) {
+      return static_cast<double>(NumberedWeights::value(site + ".weight", number * kIn + column));
+    };
+    const auto adapted = [&](int64_t column) {
+      return base(column) + product(site + ".lora_a.weight", a_row,
+                                    site + ".lora_b." + matrix + ".weight", row, column, kIn);
+    };
+    const double trained = length(kIn, base) + static_cast<double>(NumberedWeights::value(
+                                                   site + ".lora_magnitude.weight", number));
+    const double gain = trained / length(kIn, adapted);
+    const std::vector<float> values =
+        read_weights(merged, merged_layout, site + ".weight", number * kIn + 3, kIn - 5, workers);
+    for (int64_t i = 0; i < std::ssize(values); ++i) {
+      EXPECT_NEAR(values[static_cast<size_t>(i)], gain * adapted(i + 3), 2e-6) << site << number;
+    }
+    const Parameter& weight = layout.parameters[layout.slot(site + ".weight").parameter];
+    for (const AdaptedMatrix& it : adapted_matrices(spec.lora, weight)) {
+      if (it.name == matrix) {
+        const std::vector<float> lengths = row_magnitudes(state, layout, weight, it, workers);
+        ASSERT_EQ(std::ssize(lengths), it.num_rows);
+        EXPECT_NEAR(lengths[static_cast<size_t>(row)], trained, 2e-6);
+      }
+    }
+  };
+  check_row("layers.1.attention.qkv", "k", 24, 0, 0);
+  check_row("layers.1.attention.qkv", "k", 35, 11, 0);
+  check_row("layers.0.mlp.fc1", "gate", 14, 7, 0);
+  check_row("layers.0.mlp.fc1", "up", 47, 23, 3);
+  // q has no adapter, and no length to train.
+  const std::vector<float> q =
+      read_weights(merged, merged_layout, "layers.1.attention.qkv.weight", 0, kIn, workers);
+  for (int64_t i = 0; i < kIn; ++i) {
+    EXPECT_EQ(q[static_cast<size_t>(i)],
+              NumberedWeights::value("layers.1.attention.qkv.weight", i));
+  }
+}
+
 TEST(AdaptedState, ReadsFrozenUnitsFromTheBase) {
   const ModelSpec spec = adapted_llama();
   const ParameterLayout layout = make_parameter_layout(model_parameters(spec));

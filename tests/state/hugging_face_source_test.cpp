@@ -76,6 +76,12 @@ TEST_F(HuggingFaceSourceTest, MinistralGivesTheLogitsOfItsDefinition) {
   EXPECT_GT(std::abs(whole.logits(tokens)[0] - theirs.logits(tokens)[0]), 1e-3);
 }
 
+TEST_F(HuggingFaceSourceTest, Phi3GivesTheLogitsOfItsDefinition) {
+  const TinyHfModel theirs = TinyHfModel::make_phi3();
+  theirs.write(folder_ / "m", DType::kF32, 2);
+  expect_same_logits(theirs, folder_ / "m");
+}
+
 TEST_F(HuggingFaceSourceTest, Qwen2GivesTheLogitsOfItsDefinition) {
   const TinyHfModel theirs = TinyHfModel::make_qwen2();
   theirs.write(folder_ / "m", DType::kBF16, 3);

@@ -40,6 +40,7 @@ class TinyHfModel {
   bool tied = false;
   bool qkv_bias = false;
   bool gpt2 = false;
+  bool joined = false;  ///< files have query, key and value, and gate and up, in one tensor each
   std::vector<size_t> windows = {0, 0};  ///< by layer; 0: none
   std::string config;
   std::map<std::string, Tensor> tensors;
@@ -69,6 +70,23 @@ class TinyHfModel {
             "rms_norm_eps": 0.001, "rope_theta": 50.0, "max_position_embeddings": 16,
             "hidden_act": "silu", "sliding_window": 3,
             "layer_types": ["full_attention", "sliding_attention"]})";
+    model.fill_llama();
+    return model;
+  }
+
+  /// Windows of four keys. Its tensors are Llama's until they are written.
+  static TinyHfModel make_phi3() {
+    TinyHfModel model;
+    model.windows = {4, 4};
+    model.joined = true;
+    model.head_size = 4;
+    model.width = 16;
+    model.config =
+        R"({"architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "hidden_size": 16,
+            "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+            "intermediate_size": 10, "vocab_size": 11, "rms_norm_eps": 0.001, "rope_theta": 50.0,
+            "max_position_embeddings": 16, "original_max_position_embeddings": 16,
+            "hidden_act": "silu", "sliding_window": 4, "tie_word_embeddings": false})";
     model.fill_llama();
     return model;
   }
@@ -106,6 +124,11 @@ class TinyHfModel {
   /// config.json, and the tensors in one file or, with `num_files` > 1, in turns in so many and an
   /// index. Values are exact in every dtype.
   void write(const std::string& folder, DType dtype, size_t num_files = 1) const {
+    if (joined) {
+      TinyHfModel stored = *this;
+      stored.join();
+      return stored.write(folder, dtype, num_files);
+    }
     std::filesystem::create_directories(folder);
     write_test_file(folder + "/config.json", config);
     std::vector<std::vector<std::string>> names(num_files);
@@ -189,6 +212,30 @@ class TinyHfModel {
     if (!tied) {
       fill("lm_head.weight", {vocabulary, width});
     }
+  }
+
+  /// Puts tensors one behind the other, as Phi-3's files have them.
+  void join() {
+    joined = false;
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      const std::string at = fmt::format("model.layers.{}.", layer);
+      join_rows(at + "self_attn.qkv_proj.weight",
+                {at + "self_attn.q_proj.weight", at + "self_attn.k_proj.weight",
+                 at + "self_attn.v_proj.weight"});
+      join_rows(at + "mlp.gate_up_proj.weight",
+                {at + "mlp.gate_proj.weight", at + "mlp.up_proj.weight"});
+    }
+  }
+
+  void join_rows(const std::string& name, const std::vector<std::string>& parts) {
+    Tensor whole{{0, width}, {}};
+    for (const std::string& part : parts) {
+      const Tensor& rows = tensors.at(part);
+      whole.shape[0] += rows.shape[0];
+      whole.values.insert(whole.values.end(), rows.values.begin(), rows.values.end());
+      tensors.erase(part);
+    }
+    tensors[name] = std::move(whole);
   }
 
   void fill_gpt2() {

@@ -22,6 +22,7 @@
 #include "ops/head_norm.h"
 #include "ops/linear.h"
 #include "ops/linear_swiglu.h"
+#include "ops/magnitude.h"
 #include "ops/mamba2.h"
 #include "ops/mamba2_section.h"
 #include "ops/norm.h"
@@ -68,6 +69,11 @@ size_t wgrad_bytes(const OpSpec& spec) {
   }
   const Shape& dy = spec.operands[1].shape;
   return std::max<size_t>(kMaxGemmScratchBytes, bias_grad_scratch_bytes(dy[0], dy[1]));
+}
+
+size_t magnitude_bytes(const OpSpec& spec) {
+  const Shape& v = spec.operands[0].shape;
+  return bias_grad_scratch_bytes(v[0], v[1]);
 }
 
 /// If two kernels compute it: the gradient between them, in addition to the product's scratch.
@@ -227,6 +233,7 @@ constexpr std::array kScratch = {
     ScratchEntry{&kRmsnormBackwardOp, norm_backward_bytes<1>},
     ScratchEntry{&kLayernormBackwardOp, norm_backward_bytes<2>},
     ScratchEntry{&kHeadNormBackwardOp, head_norm_backward_bytes},
+    ScratchEntry{&kApplyMagnitudesBackwardOp, magnitude_bytes},
     ScratchEntry{&kMamba2Op, mamba2_bytes<Mamba2Use::kForward>},
     ScratchEntry{&kMamba2BackwardOp, mamba2_backward_bytes},
     ScratchEntry{&kMamba2SectionOp, mamba2_section_bytes},

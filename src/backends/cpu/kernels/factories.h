@@ -35,6 +35,9 @@ CpuKernel make_add_gated(const OpSpec& spec, int num_workers);
 CpuKernel make_add_gated_backward(const OpSpec& spec, int num_workers);
 CpuKernel make_add_adapters(const OpSpec& spec, int num_workers);
 CpuKernel make_adapter_grad(const OpSpec& spec, int num_workers);
+CpuKernel make_adapted_squares(const OpSpec& spec, int num_workers);
+CpuKernel make_apply_magnitudes(const OpSpec& spec, int num_workers);
+CpuKernel make_apply_magnitudes_backward(const OpSpec& spec, int num_workers);
 CpuKernel make_accumulate(const OpSpec& spec, int num_workers);
 CpuKernel make_cast(const OpSpec& spec, int num_workers);
 CpuKernel make_copy(const OpSpec& spec, int num_workers);  // also for identity

@@ -243,6 +243,17 @@ void add_llama_tensors(HfTensorList& list, const ModelSpec& spec, const BlockNam
            "attention.proj.weight");
 }
 
+void add_phi3_tensors(HfTensorList& list, const ModelSpec& spec) {
+  if (spec.qkv_bias) {
+    throw_config_error("model.qkv_bias = true: a Phi3ForCausalLM has no biases");
+  }
+  const int64_t query_rows = spec.heads * spec.head_size;
+  list.add_norm("input_layernorm", spec, "attention_norm");
+  list.add("self_attn.qkv_proj.weight",
+           {query_rows + 2 * spec.kv_heads * spec.head_size, spec.width}, "attention.qkv.weight");
+  list.add("self_attn.o_proj.weight", {spec.width, query_rows}, "attention.proj.weight");
+}
+
 void check_gpt2(const ModelSpec& spec) {
   if (spec.kv_heads != spec.heads) {
     throw_config_error("model.kv_heads = {}: a GPT2LMHeadModel has as many as model.heads = {}",
@@ -264,6 +275,8 @@ void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) 
     case HfNaming::kMixtral:
     case HfNaming::kDeepseek:
       return add_llama_tensors(list, spec, {"input_layernorm", "self_attn"});
+    case HfNaming::kPhi3:
+      return add_phi3_tensors(list, spec);
     case HfNaming::kBackbone:
       return add_llama_tensors(list, spec, {"norm", "mixer"});
     case HfNaming::kGpt2:

@@ -85,6 +85,14 @@ void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) 
       list.add("mlp.up_proj.weight", {spec.ffn, spec.width}, "mlp.fc1.weight", 1, 2);
       list.add("mlp.down_proj.weight", {spec.width, spec.ffn}, "mlp.fc2.weight");
       return;
+    case HfNaming::kPhi3:
+      list.add_norm("post_attention_layernorm", spec, "mlp_norm");
+      for (const int64_t half : {0, 1}) {
+        list.add("mlp.gate_up_proj.weight", {spec.ffn, spec.width}, "mlp.fc1.weight", half, 2);
+        list.set_whole({2 * spec.ffn, spec.width}, half * spec.ffn);
+      }
+      list.add("mlp.down_proj.weight", {spec.width, spec.ffn}, "mlp.fc2.weight");
+      return;
     case HfNaming::kBackbone:
       list.add_norm("norm", spec, "mlp_norm");
       list.add("mixer.up_proj.weight", {spec.ffn, spec.width}, "mlp.fc1.weight");
