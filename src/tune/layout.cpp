@@ -35,6 +35,7 @@ std::vector<std::pair<std::string_view, ConfigValue>> keys_of(const Layout& layo
           {"parallel.account_for_embedding", layout.account_for_embedding},
           {"parallel.account_for_loss", layout.account_for_loss},
           {"parallel.context_method", text(choice_name(layout.context_method))},
+          {"parallel.mamba_context", text(choice_name(layout.mamba_context))},
           {"parallel.shard", text(choice_name(layout.shard))},
           {"parallel.shard_replicas", layout.shard_replicas},
           {"parallel.shard_over_replicas", layout.shard_over_replicas},
@@ -55,6 +56,7 @@ Layout layout_of(const RunConfig& config) {
           .microbatch = config.train.microbatch,
           .shard_replicas = parallel.shard_replicas,
           .context_method = choice<ContextExchange>(parallel.context_method),
+          .mamba_context = choice<MambaContext>(parallel.mamba_context),
           .schedule = schedule_kind(parallel.schedule),
           .shard = choice<ShardKind>(parallel.shard),
           .recompute = choice<RecomputeChoice>(config.memory.recompute),
@@ -82,6 +84,7 @@ std::string layout_name(const Layout& layout) {
   add_text(layout.account_for_embedding ? "ends=layers" : "loss=layer", layout.account_for_loss);
   add_size("cp", layout.context);
   add_text(choice_name(layout.context_method), layout.context > 1);
+  add_text("states", layout.context > 1 && layout.mamba_context == MambaContext::kStates);
   add_size("dp", layout.data);
   add_size("ep", layout.expert);
   if (layout.shard != ShardKind::kNone) {
@@ -151,6 +154,7 @@ const std::vector<std::string_view>& searched_keys() {
                                                       "parallel.account_for_loss",
                                                       "parallel.context_method",
                                                       "parallel.context_inner",
+                                                      "parallel.mamba_context",
                                                       "parallel.shard",
                                                       "parallel.shard_replicas",
                                                       "parallel.shard_over_replicas",

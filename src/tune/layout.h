@@ -23,6 +23,7 @@ struct Layout {
   int64_t microbatch = 1;
   int64_t shard_replicas = 1;
   ContextExchange context_method = ContextExchange::kRing;
+  MambaContext mamba_context = MambaContext::kHeads;
   ScheduleKind schedule = ScheduleKind::kOneForwardOneBackward;
   ShardKind shard = ShardKind::kNone;
   RecomputeChoice recompute = RecomputeChoice::kNone;

@@ -19,6 +19,8 @@ namespace {
 constexpr std::array kRing = {ContextExchange::kRing};
 constexpr std::array kExchanges = {ContextExchange::kRing, ContextExchange::kAllGather,
                                    ContextExchange::kAllToAll, ContextExchange::kAllToAllRing};
+constexpr std::array kHeads = {MambaContext::kHeads};
+constexpr std::array kMambaContexts = {MambaContext::kHeads, MambaContext::kStates};
 constexpr std::array kNoShard = {ShardKind::kNone};
 constexpr std::array kShards = {ShardKind::kNone, ShardKind::kOptimizer, ShardKind::kGradients,
                                 ShardKind::kParameters};
@@ -140,11 +142,22 @@ class Enumerator {
       layout.microbatch = microbatch;
       for (const ContextExchange method : context_methods(layout.context)) {
         layout.context_method = method;
-        if (splits_model(layout)) {
-          add_pipelines(layout);
-        } else {
-          ++space_.num_refused;
-        }
+        add_mamba_contexts(layout);
+      }
+    }
+  }
+
+  void add_mamba_contexts(Layout layout) {
+    const bool has_choice = layout.context > 1 && model_.layers.has(kMambaBlock);
+    const auto given = choice<MambaContext>(config_.parallel.mamba_context);
+    for (const MambaContext states : has_choice
+                                         ? values("parallel.mamba_context", given, kMambaContexts)
+                                         : values("parallel.mamba_context", given, kHeads)) {
+      layout.mamba_context = states;
+      if (splits_model(layout)) {
+        add_pipelines(layout);
+      } else {
+        ++space_.num_refused;
       }
     }
   }
@@ -180,8 +193,10 @@ class Enumerator {
                             : !mixes                                            ? 1
                             : config_.parallel.context_inner > 0 ? config_.parallel.context_inner
                                                                  : exchange;
-      check_context_parallel(model_, tensor, {.size = layout.context, .index = 0, .inner = inner},
-                             config_.train.sequence);
+      check_context_parallel(
+          model_, tensor,
+          {.size = layout.context, .index = 0, .inner = inner, .mamba = layout.mamba_context},
+          config_.train.sequence);
       return !mixes || is_fixed("parallel.context_method") || (inner > 1 && inner < layout.context);
     } catch (const ConfigError&) {
       return false;
@@ -340,6 +355,7 @@ bool is_usual(const Layout& layout) {
   const bool shards_optimizer = layout.shard == ShardKind::kOptimizer && layout.shard_replicas == 1;
   const bool is_alone = layout.data * layout.context == 1 && layout.shard == ShardKind::kNone;
   return layout.microbatch == 1 && layout.context_method == ContextExchange::kRing &&
+         layout.mamba_context == MambaContext::kHeads &&
          std::has_single_bit(static_cast<uint64_t>(layout.tensor)) &&
          std::has_single_bit(static_cast<uint64_t>(layout.context)) &&
          (layout.schedule == ScheduleKind::kInterleaved ||

@@ -45,8 +45,8 @@ constexpr size_t kFirstBatch = 2;
 constexpr int kMostAlike = 2;
 
 /// The keys on which the prices of layers depend.
-using PriceKey =
-    std::tuple<int64_t, int64_t, int64_t, int64_t, std::string_view, std::string_view, bool, DType>;
+using PriceKey = std::tuple<int64_t, int64_t, int64_t, int64_t, std::string_view, std::string_view,
+                            std::string_view, bool, DType>;
 /// Layouts with an equal key have similar estimation errors.
 using MeshKey = std::tuple<int64_t, int64_t, int64_t, int64_t>;
 
@@ -56,6 +56,7 @@ PriceKey price_key(const Layout& layout) {
           layout.expert,
           layout.microbatch,
           choice_name(layout.context_method),
+          choice_name(layout.mamba_context),
           choice_name(layout.recompute),
           layout.sequence_parallel,
           layout.moments};

@@ -39,6 +39,35 @@ TEST(LayoutSpace, EveryLayoutIsARun) {
   }
 }
 
+/// States of one group, which context ranks can pass but not exchange.
+RunConfig hybrid_search_run(int64_t ranks) {
+  RunConfig config = small_search_run(ranks);
+  config.model.family = "nemotron_h";
+  config.model.layers.reset();
+  config.model.pattern = "M-*M";
+  config.model.mamba_num_heads = 4;
+  config.model.mamba_head_dim = 64;
+  config.model.ssm_state_size = 16;
+  return config;
+}
+
+TEST(LayoutSpace, HasBothWaysToShareStates) {
+  const auto has = [](const LayoutSpace& space, MambaContext states) {
+    return std::ranges::any_of(space.layouts, [&](const Layout& it) {
+      return it.context == 2 && it.mamba_context == states;
+    });
+  };
+  RunConfig config = hybrid_search_run(2);
+  EXPECT_FALSE(has(space_of(config, "h100x8"), MambaContext::kHeads));
+  EXPECT_TRUE(has(space_of(config, "h100x8"), MambaContext::kStates));
+  config.model.mamba_n_groups = 2;
+  EXPECT_TRUE(has(space_of(config, "h100x8"), MambaContext::kHeads));
+  EXPECT_TRUE(has(space_of(config, "h100x8"), MambaContext::kStates));
+  const LayoutLimits fixed{.fixed = {"parallel.mamba_context"}};
+  EXPECT_FALSE(has(space_of(config, "h100x8", fixed), MambaContext::kStates));
+  EXPECT_FALSE(has(space_of(small_search_run(2), "h100x8"), MambaContext::kStates));
+}
+
 TEST(LayoutSpace, HasEveryDimensionAndNoLayoutTwice) {
   const LayoutSpace space = space_of(small_search_run(8), "h100x8");
   const auto has = [&](auto&& wanted) { return std::ranges::any_of(space.layouts, wanted); };
@@ -189,6 +218,9 @@ TEST(LayoutSpace, UsualLayoutsAreThoseOfPublishedRuns) {
   EXPECT_FALSE(is_usual(other));
   other = recipe;
   other.context_method = ContextExchange::kAllToAll;
+  EXPECT_FALSE(is_usual(other));
+  other = recipe;
+  other.mamba_context = MambaContext::kStates;
   EXPECT_FALSE(is_usual(other));
 }
 
