@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "model/mtp.h"
 #include "ops/op.h"
 #include "parallel/verify_ranks.h"
 #include "passes/analysis/step_meaning.h"
@@ -114,22 +115,30 @@ bool any_spec(const Program& program, const std::function<bool(const OpSpec&)>& 
   return std::ranges::any_of(program.specs.all(), holds);
 }
 
-/// Whether sums of features in chunks, over tensor ranks that hold rows of a sequence, are of rows
-/// that context ranks exchange.
-bool has_chunks_of_exchanged_rows(const Program& program) {
+bool predicts_several_tokens(const Program& program) {
+  const std::string first_depth = mtp_value(0, "");
+  return std::ranges::any_of(
+      program.sites, [&](const std::string& site) { return site.starts_with(first_depth); });
+}
+
+/// Whether there are sums of features in chunks, over tensor ranks that hold rows of a sequence, of
+/// rows that context ranks exchange, or in a model with multi-token prediction.
+bool has_chunks_beyond_meaning(const Program& program) {
   return any_spec(program,
                   [](const OpSpec& spec) { return value_rule(spec) == ValueRule::kColumns; }) &&
-         any_spec(program,
-                  [](const OpSpec& spec) { return communicates_as(spec, CommOp::kAllToAll); }) &&
-         any_spec(program,
-                  [](const OpSpec& spec) { return communicates_as(spec, CommOp::kReduceScatter); });
+         any_spec(
+             program,
+             [](const OpSpec& spec) { return communicates_as(spec, CommOp::kReduceScatter); }) &&
+         (predicts_several_tokens(program) || any_spec(program, [](const OpSpec& spec) {
+            return communicates_as(spec, CommOp::kAllToAll);
+          }));
 }
 
 /// Compares all that the program computes, but for rounding; only the products if StepMeaning does
 /// not follow what the pass has made (step_meaning.h).
 std::vector<Violation> compare_pieces(const Program& before, const Program& after,
                                       size_t max_violations) {
-  if (attention_ops(before) != attention_ops(after) || has_chunks_of_exchanged_rows(after)) {
+  if (attention_ops(before) != attention_ops(after) || has_chunks_beyond_meaning(after)) {
     const std::set<std::string> ops = WorkCoverage::ops_in(before);
     return compare_coverage(WorkCoverage(before, ops), after, WorkCoverage(after, ops));
   }

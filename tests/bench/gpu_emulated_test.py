@@ -68,7 +68,7 @@ class EmulatedTest(unittest.TestCase):
 
     def test_simulations_that_are_newer_are_beside_what_was_measured(self):
         again = {"kind": "again", "time": "2026-01-02 00:00:00", "small": True, "variant": "found", "step_ns": 104_000_000, "compute_ns": 82_000_000}
-        machine = {"kind": "machine", "gpu": "X", "driver": "1", "cpu": "Y", "cores": 2}
+        machine = {"kind": "machine", "time": "2026-01-01 00:00:00", "gpu": "X", "driver": "1", "cpu": "Y", "cores": 2}
         results = self.results_of(machine, record("llama-8b-tp"), record("llama-8b-cp", notes=["loss or gradients are not finite"]),
                                   {**again, "case": "llama-8b-tp"}, {**again, "case": "llama-8b-cp"})
         page = emulated.page(results, True)
