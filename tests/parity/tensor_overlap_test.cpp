@@ -121,6 +121,9 @@ std::vector<Layout> piece_layouts() {
       list.push_back({model, layout});
     }
   }
+  // The meaning of a step does not follow these (docs/passes.md).
+  list.push_back({kMtpModel, "ranks=2 " + sequence});
+  list.push_back({kMtpModel, "ranks=2 " + sequence + kFeaturePieces + " memory.recompute=norms"});
   return list;
 }
 
