@@ -23,6 +23,7 @@ class LineChart {
   constructor({series, levels = [], format, label, logarithmic = false, from_zero = false, height = 300}) {
     Object.assign(this, {series, levels, format, logarithmic, from_zero, height});
     this.hovered = null;  // step under the pointer
+    this.left_of_lines = 52;  // room for labels, which may need more
     this.canvas = element('canvas', {role: 'img', 'aria-label': label, style: `height:${height}px`});
     this.redraw = once_a_frame(() => this.draw());
     this.canvas.addEventListener('pointermove', (event) => this.hover(event));
@@ -69,7 +70,7 @@ class LineChart {
 
   layout() {
     const width = this.canvas.clientWidth;
-    this.box = {left: 52, right: Math.max(width - 12, 60), top: 8, bottom: this.height - 26, width};
+    this.box = {left: this.left_of_lines, right: Math.max(width - 12, 60), top: 8, bottom: this.height - 26, width};
   }
 
   x_of(step) {
@@ -85,6 +86,8 @@ class LineChart {
   draw() {
     this.layout();
     const context = prepare_canvas(this.canvas, this.box.width, this.height);
+    const labels = this.ticks().map((tick) => context.measureText(this.format(tick)).width);
+    this.box.left = this.left_of_lines = Math.max(52, Math.ceil(Math.max(0, ...labels)) + 12);
     this.draw_axes(context);
     context.save();
     context.beginPath();
@@ -96,14 +99,17 @@ class LineChart {
     if (this.hovered !== null) this.draw_hovered(context);
   }
 
+  ticks() {
+    return this.logarithmic ? log_ticks(this.low, this.high) : nice_ticks(this.low, this.high, 6);
+  }
+
   draw_axes(context) {
     const {left, right, top, bottom} = this.box;
     context.lineWidth = 1;
     context.fillStyle = color_of('muted');
     context.textBaseline = 'middle';
     context.textAlign = 'right';
-    const ticks = this.logarithmic ? log_ticks(this.low, this.high) : nice_ticks(this.low, this.high, 6);
-    for (const tick of ticks) {
+    for (const tick of this.ticks()) {
       const y = Math.round(this.y_of(tick)) + 0.5;
       context.strokeStyle = color_of('grid');
       context.beginPath();
