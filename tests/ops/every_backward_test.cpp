@@ -212,8 +212,7 @@ TEST(EveryBackward, EmitsNodesThatTheirOpsAccept) {
           op->backward != nullptr || op == &kCrossEntropyPartialOp ||  // cross_entropy_merge's
           op == &kAttentionStepOp || op == &kPackKvOp ||               // attention_finish's
           op == &kSortRowsOp ||                                        // its results are integers
-          is_of_section_backward(*op) ||
-          op == &kAdaptedSquaresOp ||                                  // they count as constants
+          is_of_section_backward(*op) || op == &kAdaptedSquaresOp ||   // they count as constants
           (op == &kCastOp && dtype == DType::kBF16);  // of a bias, whose main grad counts choices
       EXPECT_EQ(has_backward, used.contains(std::string(op->name)))
           << op->name << ": add it to build_every_op if it has a backward";
