@@ -28,15 +28,16 @@ int64_t rows_before(const OpSpec& spec) {
 struct SectionShapes {
   Shape inner, rstd, before, states, summaries;
 
-  SectionShapes(const OpSpec& spec, const Mamba2Attributes& a) {
-    const int64_t rows = spec.operands[0].shape[0];
-    const int64_t sections = rows / a.sequence;
-    inner = {rows, a.inner()};
-    rstd = {rows, a.norm_groups};
-    before = {sections * rows_before(spec), a.convolved()};
-    states = {sections, a.inner() * a.state};
-    summaries = {sections, a.inner() * a.state + a.heads};
-  }
+  SectionShapes(const OpSpec& spec, const Mamba2Attributes& a)
+      : SectionShapes(spec, a, spec.operands[0].shape[0], spec.operands[0].shape[0] / a.sequence) {}
+
+ private:
+  SectionShapes(const OpSpec& spec, const Mamba2Attributes& a, int64_t rows, int64_t sections)
+      : inner{rows, a.inner()},
+        rstd{rows, a.norm_groups},
+        before{sections * rows_before(spec), a.convolved()},
+        states{sections, a.inner() * a.state},
+        summaries{sections, a.inner() * a.state + a.heads} {}
 };
 
 /// Checks the operands that all ops begin with. Returns zxbcdt.
@@ -360,10 +361,13 @@ class SectionForward {
   SectionForward(GraphBuilder& builder, const Mamba2Operands& operands,
                  const Mamba2SectionAttributes& attributes, std::string_view group,
                  std::string_view site)
-      : builder_(builder), attributes_(attributes), group_(group), site_(site) {
-    inputs_ = {{operands.zxbcdt}, {operands.conv_weight}, {operands.conv_bias},  {operands.dt_bias},
-               {operands.a_log},  {operands.skip},        {operands.norm_weight}};
-  }
+      : builder_(builder),
+        attributes_(attributes),
+        group_(group),
+        site_(site),
+        inputs_{{operands.zxbcdt},     {operands.conv_weight}, {operands.conv_bias},
+                {operands.dt_bias},    {operands.a_log},       {operands.skip},
+                {operands.norm_weight}} {}
 
   ValueId build() {
     inputs_.push_back({rows_before()});
