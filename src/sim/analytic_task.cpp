@@ -197,7 +197,7 @@ constexpr double kEpiloguePart = 0.07;
 constexpr double kEpilogueDepth = 4096;
 constexpr double kEpilogueExponent = 0.9;
 
-/// The time that the epilogue adds to a product, as a fraction of it. Measured in steps on an H200
+/// The time that the epilogue adds to a product, as a fraction of it. Fitted to steps on an H200
 /// (bench/gpu/emulated_h200.md) relative to this model's products: forward nothing; backward, which
 /// reads and writes twice as much per element of the product, 6% at depth 5120, 7% at 4096, 13% at
 /// 2048 and 17% at 1536, since tiles of less depth take less time to hide the same.

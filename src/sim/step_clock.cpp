@@ -38,10 +38,14 @@ ComputeTimes compute_times(const Program& program, std::span<const TaskTimes> ti
                            int64_t step_ns) {
   check(times.size() == program.tasks.size(), "{} tasks with {} times", program.tasks.size(),
         times.size());
+  std::vector<OpFamily> families;  // few specs, perhaps millions of tasks
+  for (const OpSpec& spec : program.specs.all()) {
+    families.push_back(family_of(spec));
+  }
   ComputeTimes sums;
   double all = 0;
   for (size_t i = 0; i < times.size(); ++i) {
-    const OpFamily family = family_of(program.spec(program.tasks[i]));
+    const OpFamily family = families[program.tasks[i].spec.index()];
     if (!computes_on_device(family)) {
       continue;
     }
