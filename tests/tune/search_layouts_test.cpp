@@ -196,7 +196,7 @@ TEST(SearchLayouts, SaysWhatIsWrongWithTheRunFilesOwnLayout) {
   EXPECT_GT(planned.last.given.step_ns, 0);
   EXPECT_GT(planned.last.ranked.size(), 0u);
   config.train.global_batch = 64;
-  config.train.sequence = 32768;
+  config.train.sequence = 16384;
   config.train.microbatch = 16;
   const FirstAndLast estimated(config,
                                {.limits = kFew, .memory_bytes = 2 * needed, .num_simulated = 2});
