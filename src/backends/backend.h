@@ -48,6 +48,13 @@ struct DeviceNeed {
 /// DeviceNeed::what of the scratch memory of kernels.
 inline constexpr std::string_view kKernelScratch = "scratch of kernels";
 
+/// What the memory of a communicator depends on.
+struct CommunicatorShape {
+  int64_t num_ranks = 0;
+  bool is_for_messages = false;  ///< from one rank to another
+  bool has_all_to_all = false;
+};
+
 struct DeviceNeedsOptions {
   bool repeatable = true;     ///< like runtime.repeatable
   bool with_context = false;  ///< also count what an idle process takes
@@ -102,6 +109,8 @@ struct Backend {
   /// passes. Values that are not known exactly are upper bounds. Entries of 0 bytes may be missing.
   std::vector<DeviceNeed> (*needs)(std::span<const Program> programs,
                                    const DeviceNeedsOptions& options) = nullptr;
+  /// The part of one communicator, which has at least two ranks.
+  int64_t (*communicator_bytes)(const CommunicatorShape& shape) = nullptr;
   /// The part for communication, by communicator, as text that ends with a newline; empty if there
   /// is none.
   std::string (*describe_communication_needs)(std::span<const Program> programs) = nullptr;

@@ -1,6 +1,7 @@
 #include "parallel/pipeline_times.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/errors.h"
 
@@ -183,6 +184,48 @@ std::vector<int64_t> PipelineClock::peak_activations(std::span<const int64_t> si
     held[rank] -= job.kind == JobKind::kBackward || job.kind == JobKind::kWgrad ? size : 0;
   }
   return peak;
+}
+
+std::vector<std::vector<HeldPairs>> PipelineClock::most_held() const {
+  std::vector<HeldPairs> held(num_ranks_);
+  std::vector<std::map<int64_t, int64_t>> most(num_ranks_);  // for_wgrad by for_backward
+  for (const TimedJob& job : jobs_) {
+    const auto rank = static_cast<size_t>(job.rank);
+    HeldPairs& now = held[rank];
+    now.for_backward += job.kind == JobKind::kForward ? 1 : 0;
+    now.for_backward -= job.kind == JobKind::kDgrad || job.kind == JobKind::kBackward ? 1 : 0;
+    now.for_wgrad += job.kind == JobKind::kDgrad ? 1 : 0;
+    int64_t& found = most[rank][now.for_backward];
+    found = std::max(found, now.for_wgrad);
+    now.for_wgrad -= job.kind == JobKind::kWgrad ? 1 : 0;
+  }
+  std::vector<std::vector<HeldPairs>> list(num_ranks_);
+  for (size_t rank = 0; rank < num_ranks_; ++rank) {
+    int64_t most_for_wgrad = -1;  // of moments with more pairs that wait for their backward
+    for (auto it = most[rank].rbegin(); it != most[rank].rend(); ++it) {
+      if (it->second > most_for_wgrad) {
+        most_for_wgrad = it->second;
+        list[rank].push_back({it->first, it->second});
+      }
+    }
+  }
+  return list;
+}
+
+std::vector<int64_t> PipelineClock::known_begun(int rank, int peer) const {
+  std::vector<int64_t> known(jobs_.size(), 0);  // by job, from when it has what it reads
+  const auto known_of = [&](int32_t job) { return job < 0 ? 0 : known[static_cast<size_t>(job)]; };
+  std::vector<int64_t> of_rank;
+  int64_t num_begun = 0;  // jobs of the peer so far
+  for (size_t i = 0; i < jobs_.size(); ++i) {
+    const TimedJob& job = jobs_[i];
+    known[i] =
+        job.rank == peer ? ++num_begun : std::max(known_of(job.previous), known_of(job.input));
+    if (job.rank == rank) {
+      of_rank.push_back(known[i]);
+    }
+  }
+  return of_rank;
 }
 
 int64_t most_activations(const ScheduleOptions& options, int rank) {

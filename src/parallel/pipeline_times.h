@@ -25,6 +25,15 @@ struct JobCounts {
   int64_t wgrads = 0;
 };
 
+/// Numbers of (virtual stage, microbatch) pairs whose activations a rank holds at one moment: those
+/// whose backward has not ended, and of split backwards those that wait for their wgrad alone.
+struct HeldPairs {
+  int64_t for_backward = 0;
+  int64_t for_wgrad = 0;
+
+  friend bool operator==(const HeldPairs&, const HeldPairs&) = default;
+};
+
 /// Computes when the jobs of a schedule end if each rank runs its jobs in order, each as soon as
 /// possible. Like `time_schedules`, but supports stages of different sizes and finds the
 /// dependencies only once, so that it can time many layouts. Immutable and therefore thread-safe.
@@ -47,6 +56,14 @@ class PipelineClock {
   /// Returns by rank the peak sum of `sizes` (by stage) over the (stage, microbatch) pairs whose
   /// activations it holds at once. They are held from the forward to the end of the backward.
   std::vector<int64_t> peak_activations(std::span<const int64_t> sizes) const;
+
+  /// Returns by rank all moments at which it holds most: at no other moment does it hold at least
+  /// as many pairs of both kinds.
+  std::vector<std::vector<HeldPairs>> most_held() const;
+
+  /// Returns by job of `rank`, in order: how many jobs of `peer`, its first ones, must have begun
+  /// when the job has what it reads. Linear in the jobs of all ranks.
+  std::vector<int64_t> known_begun(int rank, int peer) const;
 
   size_t num_jobs() const { return jobs_.size(); }
 

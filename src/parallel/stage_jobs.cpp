@@ -35,7 +35,7 @@ StageJobs::StageJobs(TaskWriter& writer, const ModelSpec& model, const Parameter
   const std::vector<StageSlice> slices = stages_of_rank(parallel, model, mesh, rank);
   bindings_.units = &units;
   if (options.backward && schedule_.num_ranks > 1) {
-    sent_.emplace(schedule_options(mesh, parallel, options.num_microbatches));
+    sent_.emplace(schedule_options(mesh, parallel, options.num_microbatches), pipeline_rank_);
   }
   stages_.resize(slices.size());
   for (size_t v = 0; v < slices.size(); ++v) {
@@ -183,18 +183,18 @@ void StageJobs::take_in(VirtualStage& at, const Job& job, bool forward) {
   const BufferId buffer = at.expander->buffer(*wanted, job.microbatch);
   writer_.recv(writer_.builder().whole(buffer), forward ? kForwardGroup : kBackwardGroup,
                from.place.rank, at.stage, writer_.stream(), comm_label(job));
-  take_back_arrived({job.kind, job.microbatch, from.place.virtual_stage}, from.place.rank, job);
+  take_back_arrived(job);
 }
 
-/// Call after job `at` has received the result of job `made` of the peer.
-void StageJobs::take_back_arrived(const Job& made, int peer, const Job& at) {
+/// Call after job `at` has received what it reads.
+void StageJobs::take_back_arrived(const Job& at) {
   if (!sent_) {
     return;
   }
   Label label = comm_label(at);
   label.phase = at.kind == JobKind::kForward ? Phase::kForward : Phase::kDgrad;
   ProgramBuilder& builder = writer_.builder();
-  for (const BufferId buffer : sent_->take_arrived(peer, made)) {
+  for (const BufferId buffer : sent_->take_arrived(at)) {
     builder.add_task(undefine_spec(builder.program().buffers[buffer.index()]),
                      std::array{builder.whole(buffer)}, writer_.stream(), label);
   }

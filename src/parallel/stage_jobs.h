@@ -68,7 +68,7 @@ class StageJobs {
   void add_tallies();
   void take_in(VirtualStage& at, const Job& job, bool forward);
   void pass_on(VirtualStage& at, const Job& job, bool forward);
-  void take_back_arrived(const Job& made, int peer, const Job& at);
+  void take_back_arrived(const Job& at);
   StreamId send_stream(bool forward, int64_t peer);
   Label comm_label(const Job& job);
 

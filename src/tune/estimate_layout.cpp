@@ -6,9 +6,12 @@
 #include <functional>
 #include <numeric>
 
+#include "backends/registry/registry.h"
 #include "config/validate.h"
+#include "model/layer_pattern.h"
 #include "parallel/pipeline_layout.h"
 #include "plan/optimizer_setup.h"
+#include "tune/communicators.h"
 
 namespace braid {
 namespace {
@@ -85,6 +88,13 @@ struct LayoutEstimator::RankParts {
   std::vector<double> layers;
   double ends = 0;  ///< 0.5 for either
   bool has_head = false;
+};
+
+/// What ranks hold for the pipeline.
+struct LayoutEstimator::PipelineNeeds {
+  int64_t virtual_stages = 1;
+  std::vector<std::vector<HeldPairs>> held;  ///< PipelineClock::most_held
+  std::vector<int64_t> message_pairs;        ///< count_message_pairs
 };
 
 /// Communication of one unit of weights.
@@ -169,20 +179,29 @@ LayoutEstimator::RankParts LayoutEstimator::parts_of(const ScheduleOptions& sche
   return parts;
 }
 
-LayoutEstimator::Slices LayoutEstimator::slices_of(const Layout& layout) const {
-  const ScheduleOptions schedule = balancing_schedule(schedule_of(config_, layout));
-  const SliceKey key{schedule.kind, schedule.num_ranks, schedule.virtual_stages,
-                     schedule.num_microbatches};
+LayoutEstimator::ScheduleKey LayoutEstimator::schedule_key(const ScheduleOptions& options) {
+  return {options.kind, options.num_ranks, options.virtual_stages, options.num_microbatches};
+}
+
+template <class T, class Make>
+std::shared_ptr<const T> LayoutEstimator::cached(Cache<T>& cache, const ScheduleKey& key,
+                                                 const Make& make) const {
   {
     const std::lock_guard lock(mutex_);
-    if (const auto found = slices_.find(key); found != slices_.end()) {
+    if (const auto found = cache.find(key); found != cache.end()) {
       return found->second;
     }
   }
-  auto made = std::make_shared<const std::vector<StageSlice>>(
-      make_pipeline_layout(pipeline_layout_options(config_, spec_, layout)));
+  auto made = std::make_shared<const T>(make());
   const std::lock_guard lock(mutex_);
-  return slices_.emplace(key, std::move(made)).first->second;
+  return cache.emplace(key, std::move(made)).first->second;
+}
+
+LayoutEstimator::Slices LayoutEstimator::slices_of(const Layout& layout) const {
+  const ScheduleOptions schedule = balancing_schedule(schedule_of(config_, layout));
+  return cached(slices_, schedule_key(schedule), [&] {
+    return make_pipeline_layout(pipeline_layout_options(config_, spec_, layout));
+  });
 }
 
 LayoutEstimator::DataTimes LayoutEstimator::data_times(const Layout& layout,
@@ -247,8 +266,59 @@ LayoutEstimator::Weights LayoutEstimator::weights_of(const Layout& layout,
           .experts = experts};
 }
 
-double LayoutEstimator::rank_bytes(const Layout& layout, const LayerPrices& prices,
-                                   const std::vector<StageSlice>& slices, int rank) const {
+std::shared_ptr<const LayoutEstimator::PipelineNeeds> LayoutEstimator::pipeline_needs(
+    const ScheduleOptions& options) const {
+  return cached(pipeline_needs_, schedule_key(options), [&] {
+    PipelineNeeds needs{.virtual_stages = options.virtual_stages,
+                        .held = {},
+                        .message_pairs = count_message_pairs(options)};
+    if (splits_backward(options.kind)) {
+      needs.held = clock(options)->most_held();
+    } else {
+      for (int rank = 0; rank < options.num_ranks; ++rank) {
+        needs.held.push_back({{.for_backward = most_activations(options, rank)}});
+      }
+    }
+    return needs;
+  });
+}
+
+double LayoutEstimator::held_bytes(const PipelineNeeds& pipeline, const RankParts& parts,
+                                   const LayerPrices& prices, int rank) const {
+  const double kept = sum_of(parts.layers, prices, &PartPrice::kept_bytes);
+  const double wgrad = sum_of(parts.layers, prices, &PartPrice::wgrad_bytes);
+  double most = 0;
+  for (const HeldPairs& held : pipeline.held[static_cast<size_t>(rank)]) {
+    most = std::max(most, static_cast<double>(held.for_backward) * kept +
+                              static_cast<double>(held.for_wgrad) * wgrad);
+  }
+  return most / static_cast<double>(pipeline.virtual_stages);
+}
+
+/// In addition to those of `priced_ranks`, which the prices have.
+double LayoutEstimator::communicator_bytes(const Layout& layout, const PipelineNeeds& pipeline,
+                                           int rank) const {
+  const Backend& backend = backend_named(model_.cluster().device.backend);
+  const auto bytes_of = [&](const Layout& it, bool has_tied_table, int64_t message_pairs) {
+    const Domains domains = domains_of(it);
+    const size_t num_domains = spec_.layers.has(kMoeBlock) ? 2 : 1;
+    return static_cast<double>(braid::communicator_bytes(backend, mesh_of(it),
+                                                         std::span(domains).first(num_domains),
+                                                         has_tied_table, message_pairs));
+  };
+  const bool has_tied_table = spec_.tied_embeddings && (rank == 0 || rank + 1 == layout.pipeline);
+  return bytes_of(layout, has_tied_table, pipeline.message_pairs[static_cast<size_t>(rank)]) -
+         bytes_of(priced_ranks(layout, config_.parallel.expert_tensor), false, 0);
+}
+
+double LayoutEstimator::device_bytes(const Layout& layout, const LayerPrices& prices,
+                                     int rank) const {
+  return prices.other_bytes +
+         communicator_bytes(layout, *pipeline_needs(schedule_of(config_, layout)), rank);
+}
+
+double LayoutEstimator::arena_bytes(const Layout& layout, const LayerPrices& prices,
+                                    const std::vector<StageSlice>& slices, int rank) const {
   const ScheduleOptions schedule = schedule_of(config_, layout);
   const RankParts parts = parts_of(schedule, slices, rank);
   const Weights weights = weights_of(layout, prices, slices, rank);
@@ -266,11 +336,9 @@ double LayoutEstimator::rank_bytes(const Layout& layout, const LayerPrices& pric
   double sum = weights.part(domains) * (moments + averages + main_weights);
   sum += layout.shard == ShardKind::kParameters ? bytes * (shard + 2 * largest) : bytes * elems;
   sum += shards_gradients(layout) ? 4 * (shard + unit) : 4 * elems;
-  const auto live = static_cast<double>(most_activations(schedule, rank));
-  sum += live * sum_of(parts.layers, prices, &PartPrice::kept_bytes) /
-         static_cast<double>(schedule.virtual_stages);
+  sum += held_bytes(*pipeline_needs(schedule), parts, prices, rank);
   sum += parts.has_head ? prices.ends.kept_bytes + prices.work_bytes : prices.layer_work_bytes;
-  return sum + prices.other_bytes;
+  return sum;
 }
 
 StageTimes LayoutEstimator::stage_times(const Layout& layout, const LayerPrices& prices,
@@ -319,7 +387,12 @@ LayoutEstimate LayoutEstimator::bounds(const Layout& layout, const LayerPrices& 
   LayoutEstimate estimate;
   for (int rank = 0; rank < schedule.num_ranks; ++rank) {
     const auto index = static_cast<size_t>(rank);
-    estimate.peak_bytes = std::max(estimate.peak_bytes, rank_bytes(layout, prices, slices, rank));
+    const double device = device_bytes(layout, prices, rank);
+    const double sum = device + arena_bytes(layout, prices, slices, rank);
+    if (sum > estimate.peak_bytes) {
+      estimate.peak_bytes = sum;
+      estimate.device_bytes = device;
+    }
     estimate.least_ns = std::max(
         estimate.least_ns, work[index] + way[index] + update_ns(layout, prices, slices, rank));
   }
@@ -380,17 +453,7 @@ int64_t LayoutEstimator::message_ns(const Layout& layout) const {
 }
 
 std::shared_ptr<const PipelineClock> LayoutEstimator::clock(const ScheduleOptions& options) const {
-  const ScheduleKey key{options.kind, options.num_ranks, options.virtual_stages,
-                        options.num_microbatches};
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto found = clocks_.find(key); found != clocks_.end()) {
-      return found->second;
-    }
-  }
-  auto made = std::make_shared<const PipelineClock>(options);
-  const std::lock_guard lock(mutex_);
-  return clocks_.emplace(key, std::move(made)).first->second;
+  return cached(clocks_, schedule_key(options), [&] { return PipelineClock(options); });
 }
 
 double LayoutEstimator::step_ns(const Layout& layout, const LayerPrices& prices) const {

@@ -23,8 +23,9 @@ namespace braid {
 
 /// Bounds of a layout, computed without building a program.
 struct LayoutEstimate {
-  double peak_bytes = 0;  ///< of the rank that needs most
-  double least_ns = 0;    ///< lower bound of the step: each rank's work and the path to and from it
+  double peak_bytes = 0;    ///< of the rank that needs most
+  double device_bytes = 0;  ///< of that, for kernels, the driver and communicators
+  double least_ns = 0;  ///< lower bound of the step: each rank's work and the path to and from it
 };
 
 /// Estimates layouts of one run from the prices of their layers. A stage costs the sum of its
@@ -45,6 +46,8 @@ class LayoutEstimator {
   struct DataTimes;  ///< communication of data and context ranks
   struct RankParts;  ///< what a pipeline rank holds
 
+  struct PipelineNeeds;  ///< of a schedule, by rank
+
   struct Weights;  ///< elements, of dense parameters and of experts
 
   /// How the ranks share the weights: dense ones, and experts.
@@ -60,13 +63,29 @@ class LayoutEstimator {
   std::vector<double> layers_of(const StageSlice& slice) const;
   RankParts parts_of(const ScheduleOptions& schedule, const std::vector<StageSlice>& slices,
                      int rank) const;
-  double rank_bytes(const Layout& layout, const LayerPrices& prices,
-                    const std::vector<StageSlice>& slices, int rank) const;
+  /// Of a rank, by kind of layer: at the moment at which it holds most.
+  double held_bytes(const PipelineNeeds& pipeline, const RankParts& parts,
+                    const LayerPrices& prices, int rank) const;
+  double communicator_bytes(const Layout& layout, const PipelineNeeds& pipeline, int rank) const;
+  /// Of kernels, the driver and communicators.
+  double device_bytes(const Layout& layout, const LayerPrices& prices, int rank) const;
+  /// In the arenas.
+  double arena_bytes(const Layout& layout, const LayerPrices& prices,
+                     const std::vector<StageSlice>& slices, int rank) const;
   Weights weights_of(const Layout& layout, const LayerPrices& prices,
                      const std::vector<StageSlice>& slices, int rank) const;
   StageTimes stage_times(const Layout& layout, const LayerPrices& prices, const StageSlice& slice,
                          std::span<const DataTimes> layer_data) const;
+  using ScheduleKey = std::tuple<ScheduleKind, int, int, int64_t>;
+  template <class T>
+  using Cache = std::map<ScheduleKey, std::shared_ptr<const T>>;
+
+  static ScheduleKey schedule_key(const ScheduleOptions& options);
+  /// The cache's value, made if it is missing. Threads may make one at the same time.
+  template <class T, class Make>
+  std::shared_ptr<const T> cached(Cache<T>& cache, const ScheduleKey& key, const Make& make) const;
   std::shared_ptr<const PipelineClock> clock(const ScheduleOptions& options) const;
+  std::shared_ptr<const PipelineNeeds> pipeline_needs(const ScheduleOptions& options) const;
   int64_t message_ns(const Layout& layout) const;
   double tail_ns(const Layout& layout, const LayerPrices& prices,
                  const std::vector<StageSlice>& slices, int rank,
@@ -82,11 +101,10 @@ class LayoutEstimator {
   double num_moments_;    ///< of an element of a matrix
   std::vector<size_t> kind_of_layer_;
   std::vector<std::vector<double>> layers_before_;  // by kind, by layer: layers of it before
-  using ScheduleKey = std::tuple<ScheduleKind, int, int, int64_t>;
   mutable std::mutex mutex_;
-  mutable std::map<ScheduleKey, std::shared_ptr<const PipelineClock>> clocks_;
-  using SliceKey = std::tuple<ScheduleKind, int, int, int64_t>;
-  mutable std::map<SliceKey, Slices> slices_;
+  mutable Cache<PipelineClock> clocks_;
+  mutable Cache<PipelineNeeds> pipeline_needs_;
+  mutable Cache<std::vector<StageSlice>> slices_;
 };
 
 }  // namespace braid

@@ -45,13 +45,8 @@ int64_t exchanging_data_ranks(const Layout& layout, int64_t expert_tensor) {
   return exchanging / std::gcd(exchanging, layout.tensor * layout.context);
 }
 
-RunConfig small_run(RunConfig config, Layout layout, const LayerPattern& layers) {
-  layout.pipeline = layout.virtual_stages = layout.shard_replicas = 1;
-  layout.data = exchanging_data_ranks(layout, config.parallel.expert_tensor);
-  layout.schedule = ScheduleKind::kOneForwardOneBackward;
-  layout.shard = ShardKind::kNone;
-  layout.shard_over_replicas = false;
-  layout.account_for_embedding = layout.account_for_loss = false;
+/// On `priced_ranks`.
+RunConfig small_run(RunConfig config, const Layout& layout, const LayerPattern& layers) {
   config = with_layout(std::move(config), layout);
   config.model = with_layers(std::move(config.model), layers);
   if (!layers.has(kMoeBlock)) {
@@ -103,6 +98,27 @@ bool is_activation(const Buffer& buffer) {
          buffer.placement == Placement::kDevice;
 }
 
+/// Whether a buffer holds activations of one microbatch that wgrad tasks read, and was in use
+/// before them.
+void add_wgrad_bytes(const Program& program, std::span<const size_t> first, Sample& sample) {
+  std::vector<bool> counted(program.buffers.size(), false);
+  for (size_t i = 0; i < program.tasks.size(); ++i) {
+    const Task& task = program.tasks[i];
+    if (task.label.phase != Phase::kWgrad || task.label.microbatch != 0) {
+      continue;
+    }
+    for (const BufferRange& range : program.operands_of(task)) {
+      const size_t index = range.buffer.index();
+      const Buffer& buffer = program.buffers[index];
+      const bool is_read = is_activation(buffer) &&
+                           program.tasks[first[index]].label.phase != Phase::kWgrad &&
+                           !counted[index];
+      counted[index] = counted[index] || is_read;
+      sample.whole.wgrad_bytes += is_read ? static_cast<double>(buffer.size_bytes()) : 0;
+    }
+  }
+}
+
 /// Activations of the first microbatch, by first and last use in the order of the program.
 void add_memory(const Program& program, Sample& sample) {
   constexpr size_t kNever = std::numeric_limits<size_t>::max();
@@ -122,6 +138,7 @@ void add_memory(const Program& program, Sample& sample) {
       last[range.buffer.index()] = i;
     }
   }
+  add_wgrad_bytes(program, first, sample);
   std::vector<int64_t> change(end + 1, 0);  // of live bytes in front of a task
   for (size_t i = 0; i < program.buffers.size(); ++i) {
     if (is_activation(program.buffers[i]) && first[i] < end) {
@@ -171,17 +188,29 @@ PartPrice difference(const PartPrice& a, const PartPrice& b) {
           .update_ns = less(a.update_ns, b.update_ns),
           .parameters = less(a.parameters, b.parameters),
           .expert_parameters = less(a.expert_parameters, b.expert_parameters),
-          .kept_bytes = less(a.kept_bytes, b.kept_bytes)};
+          .kept_bytes = less(a.kept_bytes, b.kept_bytes),
+          .wgrad_bytes = less(a.wgrad_bytes, b.wgrad_bytes)};
 }
 
 }  // namespace
 
+Layout priced_ranks(Layout layout, int64_t expert_tensor) {
+  layout.pipeline = layout.virtual_stages = layout.shard_replicas = 1;
+  layout.data = exchanging_data_ranks(layout, expert_tensor);
+  layout.schedule = ScheduleKind::kOneForwardOneBackward;
+  layout.shard = ShardKind::kNone;
+  layout.shard_over_replicas = false;
+  layout.account_for_embedding = layout.account_for_loss = false;
+  return layout;
+}
+
 LayerPrices price_layers(const RunConfig& config, const ModelSpec& spec, int64_t vocabulary,
                          const Layout& layout, const CostModel& model) {
   LayerPrices prices;
+  const Layout ranks = priced_ranks(layout, config.parallel.expert_tensor);
   for (const LayerSpec& kind : spec.layers.kinds()) {
     const auto sample = [&](int64_t layers) {
-      return take_sample(resolve_run(small_run(config, layout, {layers, kind}), vocabulary), model);
+      return take_sample(resolve_run(small_run(config, ranks, {layers, kind}), vocabulary), model);
     };
     const Sample one = sample(1);
     const Sample two = sample(2);

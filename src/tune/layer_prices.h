@@ -19,6 +19,7 @@ struct PartPrice {
   double parameters = 0;         ///< elements on this rank
   double expert_parameters = 0;  ///< those of them that are weights of experts
   double kept_bytes = 0;         ///< activations from the forward to the backward
+  double wgrad_bytes = 0;        ///< activations that wgrad tasks read and no task of theirs makes
 };
 
 /// Costs of a rank of a layout, without pipeline and data parallelism. Times include the exposed
@@ -32,10 +33,13 @@ struct LayerPrices {
   double other_bytes = 0;  ///< of kernels and the driver
 };
 
-/// Plans and simulates models with one and two layers of each kind that the model has, on the
-/// tensor and context ranks of `layout` alone (with data ranks only if they exchange rows of
-/// experts), with two microbatches, and takes the times of the first microbatch, before sums over
-/// data ranks. So overlap, contention and recompute are those of the passes. Pipeline, data,
+/// The ranks on which `price_layers` runs `layout`: one stage, and data ranks only if they exchange
+/// rows of experts.
+Layout priced_ranks(Layout layout, int64_t expert_tensor);
+
+/// Plans and simulates models with one and two layers of each kind that the model has, on
+/// `priced_ranks`, with two microbatches, and takes the times of the first microbatch, before sums
+/// over data ranks. So overlap, contention and recompute are those of the passes. Pipeline, data,
 /// shard and schedule of `layout` do not matter. `model`'s cluster must have a device for each
 /// rank. Throws ConfigError if the layout is impossible.
 LayerPrices price_layers(const RunConfig& config, const ModelSpec& spec, int64_t vocabulary,

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <random>
+#include <set>
+#include <utility>
 
 #include "base/errors.h"
 #include "parallel/schedule_stats.h"
@@ -88,6 +90,97 @@ TEST(PipelineTimes, PeakActivationsAreThoseOfTheSchedule) {
   const ScheduleOptions two{.num_ranks = 2, .num_microbatches = 4};
   EXPECT_EQ(PipelineClock(two).peak_activations(std::vector<int64_t>{3, 5}),
             (std::vector<int64_t>{6, 5}));
+}
+
+/// Everything that must have run before a job, found job by job.
+class Ancestors {
+ public:
+  explicit Ancestors(const ScheduleOptions& options)
+      : options_(options), schedules_(make_schedules(options)) {}
+
+  /// Number of jobs of `peer` that must have begun before the job at `position` of `rank` runs.
+  int64_t count(int rank, size_t position, int peer) const {
+    std::set<std::pair<int, size_t>> found;
+    add(rank, position, found);
+    return std::ranges::count_if(found, [&](const auto& job) { return job.first == peer; });
+  }
+
+ private:
+  void add(int rank, size_t position, std::set<std::pair<int, size_t>>& found) const {
+    if (!found.emplace(rank, position).second) {
+      return;
+    }
+    if (position > 0) {
+      add(rank, position - 1, found);
+    }
+    const Job& job = schedules_[static_cast<size_t>(rank)][position];
+    const int stage = stage_of(options_, rank, job.virtual_stage);
+    const bool is_forward = job.kind == JobKind::kForward;
+    const int from = is_forward ? stage - 1 : stage + 1;
+    if (job.kind != JobKind::kWgrad && from >= 0 && from < options_.num_stages()) {
+      const StagePlace place = place_of(options_, from);
+      const Schedule& there = schedules_[static_cast<size_t>(place.rank)];
+      const auto made = std::ranges::find_if(there, [&](const Job& it) {
+        return it.microbatch == job.microbatch && it.virtual_stage == place.virtual_stage &&
+               it.kind != JobKind::kWgrad && (it.kind == JobKind::kForward) == is_forward;
+      });
+      add(place.rank, static_cast<size_t>(made - there.begin()), found);
+    }
+  }
+
+  ScheduleOptions options_;
+  std::vector<Schedule> schedules_;
+};
+
+TEST(PipelineTimes, KnownJobsAreThoseThatMustHaveRunBefore) {
+  for (const ScheduleOptions& options : random_schedules()) {
+    const PipelineClock clock(options);
+    const Ancestors ancestors(options);
+    for (int rank = 0; rank < options.num_ranks; ++rank) {
+      for (const int peer : {(rank + 1) % options.num_ranks, 0}) {
+        const std::vector<int64_t> known = clock.known_begun(rank, peer);
+        for (size_t position = 0; position < known.size(); position += 3) {
+          ASSERT_EQ(known[position], ancestors.count(rank, position, peer))
+              << describe(options) << " rank " << rank << " peer " << peer << " job " << position;
+        }
+      }
+    }
+  }
+}
+
+TEST(PipelineTimes, MostHeldAreTheLargestMomentsOfTheSchedule) {
+  for (const ScheduleOptions& options : random_schedules()) {
+    const auto listed = PipelineClock(options).most_held();
+    const std::vector<Schedule> schedules = make_schedules(options);
+    ASSERT_EQ(listed.size(), schedules.size());
+    for (size_t rank = 0; rank < schedules.size(); ++rank) {
+      std::vector<HeldPairs> moments;
+      HeldPairs now;
+      for (const Job& job : schedules[rank]) {
+        now.for_backward += job.kind == JobKind::kForward ? 1 : 0;
+        now.for_backward -= job.kind == JobKind::kBackward || job.kind == JobKind::kDgrad ? 1 : 0;
+        now.for_wgrad += job.kind == JobKind::kDgrad ? 1 : 0;
+        moments.push_back(now);
+        now.for_wgrad -= job.kind == JobKind::kWgrad ? 1 : 0;
+      }
+      EXPECT_EQ(now, HeldPairs());
+      for (const HeldPairs& moment : moments) {
+        EXPECT_TRUE(std::ranges::any_of(listed[rank], [&](const HeldPairs& it) {
+          return it.for_backward >= moment.for_backward && it.for_wgrad >= moment.for_wgrad;
+        })) << describe(options);
+      }
+      for (const HeldPairs& it : listed[rank]) {
+        EXPECT_EQ(std::ranges::count(moments, it) > 0, true) << describe(options);
+        EXPECT_EQ(std::ranges::count_if(listed[rank],
+                                        [&](const HeldPairs& other) {
+                                          return other.for_backward >= it.for_backward &&
+                                                 other.for_wgrad >= it.for_wgrad;
+                                        }),
+                  1)
+            << describe(options);
+      }
+    }
+  }
 }
 
 TEST(PipelineTimes, RefusesRanksThatWaitForEachOther) {

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "plan/memory_needs.h"
 #include "plan/model_setup.h"
 #include "plan/run_spec.h"
 #include "plan/simulated_run.h"
@@ -81,12 +82,15 @@ TEST(LayoutEstimator, AddsUpTheKindsOfAStage) {
 
 // Two moments of 4 bytes and a main weight for each of a rank's parameters, or of 2 bytes; Lion has
 // one.
+double arena_bytes(const LayoutEstimate& estimate) {
+  return estimate.peak_bytes - estimate.device_bytes;
+}
+
 TEST(LayoutEstimator, CountsTheMomentsOfTheOptimizer) {
   PatternRun run("attention+mlp*4");
   const auto bytes_of = [&](const Layout& layout) {
     const LayerPrices prices = price_layers(run.config, run.spec, 0, layout, *run.model);
-    return LayoutEstimator(run.config, run.spec, *run.model).bounds(layout, prices).peak_bytes -
-           prices.other_bytes;
+    return arena_bytes(LayoutEstimator(run.config, run.spec, *run.model).bounds(layout, prices));
   };
   const Layout plain{.data = 4};
   const Layout narrow{.data = 4, .moments = DType::kBF16};
@@ -104,10 +108,10 @@ TEST(LayoutEstimator, CountsTheStateThatCopiesShare) {
   const LayoutEstimator estimator(run.config, run.spec, *run.model);
   Layout layout{.data = 4, .shard_replicas = 2, .shard = ShardKind::kOptimizer};
   const LayerPrices prices = price_layers(run.config, run.spec, 0, layout, *run.model);
-  const double copied = estimator.bounds(layout, prices).peak_bytes;
+  const double copied = arena_bytes(estimator.bounds(layout, prices));
   layout.shard_over_replicas = true;
   const double elems = 4 * prices.kinds[0].parameters + prices.ends.parameters;
-  EXPECT_EQ(copied - estimator.bounds(layout, prices).peak_bytes, 12 * elems / 4);
+  EXPECT_EQ(copied - arena_bytes(estimator.bounds(layout, prices)), 12 * elems / 4);
 }
 
 void expect_estimate_of_experts(const RunConfig& config, const Layout& layout) {
@@ -121,8 +125,82 @@ void expect_estimate_of_experts(const RunConfig& config, const Layout& layout) {
   EXPECT_NEAR(estimator.step_ns(layout, prices), step_ns, 0.15 * step_ns);
   const auto planned_bytes =
       static_cast<double>(simulated.plan().ranks.front().memory.peak_bytes());
-  EXPECT_NEAR(estimator.bounds(layout, prices).peak_bytes - prices.other_bytes, planned_bytes,
-              0.1 * planned_bytes);
+  EXPECT_NEAR(arena_bytes(estimator.bounds(layout, prices)), planned_bytes, 0.1 * planned_bytes);
+}
+
+/// What the layout's plan needs on the rank that needs most, and what is estimated.
+void expect_device_bytes(const RunConfig& config, const Layout& layout) {
+  SCOPED_TRACE(layout_name(layout));
+  const ModelSpec spec = resolve_model(config.model, config.train.sequence, 0);
+  const auto model = make_analytic_model(parse_cluster("h100x16"));
+  const RunConfig run = resolved(with_layout(config, layout));
+  const LayoutEstimate estimate =
+      LayoutEstimator(run, spec, *model).bounds(layout, price_layers(run, spec, 0, layout, *model));
+  const SimulatedRun simulated(resolve_run(run, 0), *model);
+  int64_t needed = 0;
+  int64_t device = 0;
+  for (const RankPlan& rank : simulated.plan().ranks) {
+    const int64_t bytes = rank_bytes(model->cluster().device, rank, run.runtime.repeatable);
+    device = bytes > needed ? bytes - rank.memory.peak_bytes() : device;
+    needed = std::max(needed, bytes);
+  }
+  const auto bytes = static_cast<double>(device);
+  EXPECT_NEAR(estimate.device_bytes, bytes, 0.05 * bytes);
+}
+
+// Most of it are communicators: of data ranks, shards and their copies, the loss, the norm, tied
+// tables, and messages in both directions.
+TEST(LayoutEstimator, CountsTheCommunicatorsOfEveryGroup) {
+  RunConfig config = small_search_run(16);
+  config.model.layers = 8;
+  config.train.global_batch = 16;
+  config.runtime.repeatable = true;
+  const Layout stages{.data = 4, .pipeline = 4, .shard = ShardKind::kOptimizer};
+  Layout other = stages;
+  expect_device_bytes(config, {.data = 16});
+  expect_device_bytes(config, {.tensor = 2, .data = 8, .shard = ShardKind::kParameters});
+  expect_device_bytes(config, stages);
+  other.virtual_stages = 2;
+  other.schedule = ScheduleKind::kInterleaved;
+  expect_device_bytes(config, other);
+  other.schedule = ScheduleKind::kZbV;
+  expect_device_bytes(config, other);
+  other = {.context = 2, .data = 8, .shard_replicas = 4, .shard = ShardKind::kOptimizer};
+  expect_device_bytes(config, other);
+  other.shard_over_replicas = true;
+  expect_device_bytes(config, other);
+  config.model.tied_embeddings = true;
+  expect_device_bytes(config, {.data = 8, .pipeline = 2});
+}
+
+// Ranks that wait for their wgrads hold the gradients that these read, too: more than from forward
+// to backward. In a V the last rank holds most.
+TEST(LayoutEstimator, CountsWhatDelayedWeightGradientsHold) {
+  RunConfig config = small_search_run(8);
+  config.model.layers = 16;
+  config.model.width = 1024;
+  config.model.heads = 16;
+  config.model.ffn = 4096;
+  config.train.global_batch = 32;
+  config.train.sequence = 4096;
+  for (const ScheduleKind kind :
+       {ScheduleKind::kZbH1, ScheduleKind::kZbV, ScheduleKind::kDualpipeV}) {
+    const Layout layout{
+        .pipeline = 8, .virtual_stages = kind == ScheduleKind::kZbH1 ? 1 : 2, .schedule = kind};
+    SCOPED_TRACE(layout_name(layout));
+    const RunConfig run = resolved(with_layout(config, layout));
+    const ModelSpec spec = resolve_model(run.model, run.train.sequence, 0);
+    const auto model = make_analytic_model(parse_cluster("h100x8"));
+    const LayoutEstimate estimate = LayoutEstimator(run, spec, *model)
+                                        .bounds(layout, price_layers(run, spec, 0, layout, *model));
+    int64_t planned = 0;
+    const SimulatedRun simulated(resolve_run(run, 0), *model);
+    for (const RankPlan& rank : simulated.plan().ranks) {
+      planned = std::max(planned, rank.memory.peak_bytes());
+    }
+    const auto bytes = static_cast<double>(planned);
+    EXPECT_NEAR(arena_bytes(estimate), bytes, 0.1 * bytes);
+  }
 }
 
 // Tensor ranks share the state of experts, and sum their gradients.

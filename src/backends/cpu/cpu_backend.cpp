@@ -50,6 +50,7 @@ constinit const Backend kCpuBackend = {
     .dtypes = kDTypes,
     .calibration = {.longest_task_ns = 30e6, .warm_up_ns = 20'000'000, .sample_ns = 4'000'000},
     .needs = cpu_needs,
+    .communicator_bytes = [](const CommunicatorShape&) { return int64_t{0}; },
     .describe_communication_needs = [](std::span<const Program>) { return std::string(); },
     .software = blas_description,
     .better_environment = better_cpu_environment,

@@ -42,6 +42,7 @@ constinit const Backend kCudaBackend = {
     // as in a step; the warm-up is longer than that.
     .calibration = {.longest_task_ns = 20e6, .warm_up_ns = 60'000'000, .sample_ns = 5'000'000},
     .needs = needs,
+    .communicator_bytes = communicator_bytes,
     .describe_communication_needs = describe_nccl_needs,
     .software = cuda_software,
     .diagnose = diagnose,

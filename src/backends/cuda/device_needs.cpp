@@ -52,7 +52,7 @@ constexpr int64_t kGraphBytesPerNode = int64_t{4} << 10;
 /// Flags of communication by copy engines (peer_calls.cpp), for some hundred thousand calls.
 constexpr int64_t kFlagBytes = 8 * kMiB;
 
-/// See `nccl_needs`.
+/// See `communicator_bytes`.
 constexpr int64_t kCommunicatorBytes = 320 * kMiB;
 constexpr int64_t kConnectionBytes = 12 * kMiB;
 constexpr int64_t kRingChannels = 24;
@@ -125,12 +125,12 @@ bool has_all_to_all(std::span<const Program> programs, const CommunicatorKey& ke
           }).empty();
 }
 
-int64_t count_connections(std::span<const Program> programs, const CommunicatorKey& key) {
-  const int64_t others = static_cast<int64_t>(key.ranks.size()) - 1;
-  if (key.name.ends_with(kMessages)) {
+int64_t count_connections(const CommunicatorShape& shape) {
+  if (shape.is_for_messages) {
     return kMessageChannels;
   }
-  const int64_t direct = has_all_to_all(programs, key) ? kMessageChannels * others : 0;
+  const int64_t others = shape.num_ranks - 1;
+  const int64_t direct = shape.has_all_to_all ? kMessageChannels * others : 0;
   return std::max(kRingChannels * std::min(others, kRingPeers), direct);
 }
 
@@ -279,14 +279,19 @@ int64_t CudaNeeds::nccl_bytes() const {
   return bytes;
 }
 
+int64_t communicator_bytes(const CommunicatorShape& shape) {
+  return kCommunicatorBytes + count_connections(shape) * kConnectionBytes;
+}
+
 std::vector<NcclNeed> nccl_needs(std::span<const Program> programs) {
   std::vector<NcclNeed> needs;
   for (CommunicatorKey& key : communicator_keys(programs, [&](size_t program, TaskId task) {
          return !accesses_peers(programs[program].spec(programs[program].tasks[task.index()]));
        })) {
-    const int64_t connections = count_connections(programs, key);
-    needs.push_back(
-        {.key = std::move(key), .bytes = kCommunicatorBytes + connections * kConnectionBytes});
+    const CommunicatorShape shape{.num_ranks = static_cast<int64_t>(key.ranks.size()),
+                                  .is_for_messages = key.name.ends_with(kMessages),
+                                  .has_all_to_all = has_all_to_all(programs, key)};
+    needs.push_back({.key = std::move(key), .bytes = communicator_bytes(shape)});
   }
   return needs;
 }

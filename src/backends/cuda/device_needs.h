@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/backend.h"
 #include "backends/cuda/comm/communicator_keys.h"
 #include "ir/op_spec.h"
 #include "ir/program.h"
@@ -43,16 +44,18 @@ struct CudaNeeds {
 /// driver 580 (bench/gpu/h200.md: use reported by the driver minus planned memory and scratch).
 inline constexpr int64_t kCudaContextBytes = int64_t{384} << 20;
 
-/// Communicators that the programs of a rank need if its copy engines reach all of their targets.
-///
-/// An upper estimate: 320 MiB per communicator, and 12 MiB per channel and connected member. Rings
-/// and trees have 24 channels between GPUs on NVSwitch, and connections to at most three members;
-/// all-to-all has 32 to each member, messages 32 to one. A connection has the buffers of NCCL's
-/// three protocols at the receiver (4 MiB of NCCL_BUFFSIZE, 4.7 and 0.5 MiB) and its counters at
-/// the sender, in pages of 2 MiB. This gives 1.78 GiB for the three communicators of two H200, for
-/// which the driver reports 1.69, and 3.47 instead of 3.5 on four (bench/gpu/h200x2.md, h200x4.md:
-/// use reported by the driver minus planned memory, scratch, and the estimates for `driver_bytes`
-/// and the context).
+/// GPU memory of one NCCL communicator, an upper estimate: 320 MiB per communicator, and 12 MiB per
+/// channel and connected member. Rings and trees have 24 channels between GPUs on NVSwitch, and
+/// connections to at most three members; all-to-all has 32 to each member, messages 32 to one. A
+/// connection has the buffers of NCCL's three protocols at the receiver (4 MiB of
+/// NCCL_BUFFSIZE, 4.7 and 0.5 MiB) and its counters at the sender, in pages of 2 MiB. This
+/// gives 1.78 GiB for the three communicators of two H200, for which the driver reports 1.69,
+/// and 3.47 instead of 3.5 on four (bench/gpu/h200x2.md, h200x4.md: use reported by the driver
+/// minus planned memory, scratch, and the estimates for `driver_bytes` and the context).
+int64_t communicator_bytes(const CommunicatorShape& shape);
+
+/// Communicators that the programs of a rank need if its copy engines reach all of their targets,
+/// with `communicator_bytes`.
 std::vector<NcclNeed> nccl_needs(std::span<const Program> programs);
 
 /// One line, newline included: "nccl      about 1.78 GiB of 3 communicators: gradient.shard of

@@ -34,7 +34,16 @@ class Planner {
         twins_(twins),
         options_(options),
         op_of_spec_(program.specs.size(), nullptr),
+        last_read_(program.buffers.size(), 0),
         kept_until_(program.buffers.size(), 0) {
+    for (uint32_t task = 0; task < program.tasks.size(); ++task) {
+      const auto& specs = spec_of(task).operands;
+      for (size_t i = 0; i < specs.size(); ++i) {
+        if (reads(specs[i].access)) {
+          last_read_[ranges_of(task)[i].buffer.index()] = task;
+        }
+      }
+    }
     plan_.redo.assign(program.tasks.size(), Redo::kNothing);
     plan_.is_recomputed.assign(program.buffers.size(), false);
   }
@@ -137,6 +146,13 @@ class Planner {
     return true;
   }
 
+  /// Whether the backward of the block or a later task reads what the task reads, of a buffer that
+  /// is not a value of StepValues: the message of an earlier stage.
+  bool stays_until(const Block& block, uint32_t task, BufferId buffer) const {
+    const uint32_t last = last_read_[buffer.index()];
+    return last >= block.first_dgrad && !values_.is_written_between(buffer, task, last);
+  }
+
   /// Whether the backward of the task's block has the content of a step buffer in any case.
   bool is_kept_for(uint32_t task, BufferId buffer) const {
     const uint32_t block_index = values_.block_of(task);
@@ -145,6 +161,7 @@ class Planner {
     const bool is_recomputed = plan_.is_recomputed[buffer.index()];
     return (is_recomputed && value.block == block_index) ||
            (!is_recomputed && value.is_kept() && value.last_backward >= block.first_dgrad) ||
+           (!value.is_value() && stays_until(block, task, buffer)) ||
            kept_until_[buffer.index()] >= block.first_dgrad ||
            twins_.find(buffer, block.forward_end, block.last) != kNone;
   }
@@ -175,6 +192,7 @@ class Planner {
   const Twins& twins_;
   const RecomputeOptions& options_;
   std::vector<const OpDefinition*> op_of_spec_;
+  std::vector<uint32_t> last_read_;   // by buffer: last task that reads it
   std::vector<uint32_t> kept_until_;  // by buffer: last task that an input is kept for
   RecomputePlan plan_;
 };

@@ -431,6 +431,28 @@ TEST(Recompute, NeverRepeatsMessages) {
   EXPECT_EQ(full(tasks), tasks);
 }
 
+// The message of an earlier stage comes before the stage's first task, and its backward reads it
+// anyway: keeping it costs nothing.
+TEST(Recompute, RepeatsFromTheMessageThatTheBackwardReads) {
+  const std::string receive =
+      "fill(-> z) {value=1.0} s forward mb=0 layer=0\n"
+      "recv(-> x) {group=0, peer=1, channel=0} s comm mb=0\n";
+  const std::string forward = "gelu(x -> y) s forward mb=0 layer=1\n";
+  const std::string read_x = "add(x, x -> d) s dgrad mb=0 layer=1\n";
+  const std::string again = "gelu(x -> y.recomputed) s dgrad mb=0 layer=1\n";
+  const auto read = [](const std::string& y) {
+    return "add(d, " + y + " -> e) s dgrad mb=0 layer=1\n";
+  };
+  EXPECT_EQ(full(receive + forward + read_x + read("y")),
+            receive + forward + read_x + again + read("y.recomputed"));
+  // If nothing else reads it, or it changes before, one of the two is kept.
+  const std::string alone = receive + forward + "add(y, y -> e) s dgrad mb=0 layer=1\n";
+  EXPECT_EQ(full(alone), alone);
+  const std::string changes =
+      receive + forward + "fill(-> x) {value=2.0} s dgrad mb=0\n" + read_x + read("y");
+  EXPECT_EQ(full(changes), changes);
+}
+
 // A gather at the start of a backward reads no forward value, though it is communication in front
 // of the layer's first gradient.
 TEST(Recompute, LeavesTheCommunicationOfTheBackwardAlone) {
