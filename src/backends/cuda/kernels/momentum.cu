@@ -56,6 +56,7 @@ struct MoveArgs {
   Bf16* param = nullptr;           // [n] or null
   int64_t count = 0;
   double weight_decay = 0;
+  double group_rate = 1;  // RateAttribute
 };
 
 __device__ float kept_moment(float moment, float /*grad*/, float /*weight*/, float /*before*/,
@@ -83,8 +84,9 @@ __device__ void move_vector(const Rule& rule, const MoveArgs<Moment>& args, int6
     exp_avg = load_vector<V, kAligned>(args.exp_avg + at, valid);
   }
   const float scale = *args.scale;
-  const float rate = args.scalars[0];
-  const auto decay = static_cast<float>(static_cast<double>(rate) * args.weight_decay);
+  const double lr = args.group_rate * static_cast<double>(args.scalars[0]);
+  const auto rate = static_cast<float>(lr);
+  const auto decay = static_cast<float>(lr * args.weight_decay);
   const uint32_t seed = sizeof(Moment) == 2 ? __float_as_uint(args.scalars[3]) : 0;
   if (scale != 0.0f) {
 #pragma unroll
@@ -123,6 +125,7 @@ __global__ void __launch_bounds__(kMoveThreads) move_kernel(Rule rule, MoveArgs<
 
 struct MoveFacts {
   double weight_decay = 0;
+  double group_rate = 1;
   bool has_param = false;
 };
 
@@ -137,7 +140,8 @@ CudaKernel moving_kernel(const OpSpec& spec, const MoveFacts& facts, const Rule&
                           .scalars = kernel.data<const float>(2),
                           .weight = kernel.data<float>(3),
                           .count = count,
-                          .weight_decay = facts.weight_decay};
+                          .weight_decay = facts.weight_decay,
+                          .group_rate = facts.group_rate};
     bool aligned = all_aligned(16, {args.grad, args.weight});
     if constexpr (kHasMoment) {
       args.exp_avg = kernel.data<Moment>(4);
@@ -168,7 +172,9 @@ CudaKernel with_moment(const OpSpec& spec, const MoveFacts& facts, const Rule& r
 CudaKernel make_cuda_lion(const OpSpec& spec, CudaContext& /*context*/) {
   const auto attributes = attributes_of<LionAttributes>(spec);
   return with_moment(spec,
-                     {.weight_decay = attributes.weight_decay, .has_param = attributes.has_param},
+                     {.weight_decay = attributes.weight_decay,
+                      .group_rate = attributes.group.rate,
+                      .has_param = attributes.has_param},
                      LionRule{.beta1 = static_cast<float>(attributes.beta1),
                               .one_minus_beta1 = static_cast<float>(1.0 - attributes.beta1),
                               .beta2 = static_cast<float>(attributes.beta2),
@@ -177,7 +183,9 @@ CudaKernel make_cuda_lion(const OpSpec& spec, CudaContext& /*context*/) {
 
 CudaKernel make_cuda_sgd(const OpSpec& spec, CudaContext& /*context*/) {
   const auto attributes = attributes_of<SgdAttributes>(spec);
-  const MoveFacts facts{.weight_decay = attributes.weight_decay, .has_param = attributes.has_param};
+  const MoveFacts facts{.weight_decay = attributes.weight_decay,
+                        .group_rate = attributes.group.rate,
+                        .has_param = attributes.has_param};
   const SgdRule rule{.momentum = static_cast<float>(attributes.momentum),
                      .nesterov = attributes.nesterov};
   return attributes.momentum > 0 ? with_moment(spec, facts, rule)

@@ -93,6 +93,7 @@ struct AdamwArgs {
   Bf16* param = nullptr;           // [n] or null
   int64_t count = 0;
   double weight_decay = 0;
+  double group_rate = 1;  // RateAttribute
   float beta1 = 0;
   float beta2 = 0;
   float one_minus_beta1 = 0;
@@ -111,7 +112,7 @@ struct AdamwStep {
 
 template <class Moment>
 __device__ AdamwStep adamw_step(const AdamwArgs<Moment>& args) {
-  const double lr = args.scalars[0];
+  const double lr = args.group_rate * static_cast<double>(args.scalars[0]);
   return {.scale = *args.scale,
           .decay = static_cast<float>(lr * args.weight_decay),
           .step_size = static_cast<float>(lr / static_cast<double>(args.scalars[1])),
@@ -213,6 +214,7 @@ AdamwArgs<Moment> adamw_args(const AdamwAttributes& attributes, int64_t count) {
   AdamwArgs<Moment> args;
   args.count = count;
   args.weight_decay = attributes.weight_decay;
+  args.group_rate = attributes.group.rate;
   args.beta1 = static_cast<float>(attributes.beta1);
   args.beta2 = static_cast<float>(attributes.beta2);
   args.one_minus_beta1 = static_cast<float>(1.0 - attributes.beta1);
