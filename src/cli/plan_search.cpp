@@ -159,7 +159,7 @@ void add_search_options(CLI::App& command, PlanSearchArguments& arguments) {
       ->delimiter(',');
   add("--vary", arguments.varied,
       "For --search: keys to choose, too, although they change the numbers of the training: "
-      "optimizer.moments_dtype",
+      "optimizer.moments_dtype, optimizer.main_grads_dtype",
       "KEYS")
       ->delimiter(',');
   add("--top", arguments.top, "For --search: rows of the table (10)", "N")->check(between(1, 1000));

@@ -170,6 +170,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(optimizer, rates), kAny, "Factors of the learning rate of some parameters: \"pattern = factor\", with patterns as in optimizer.no_decay, for example [\"embedding.* = 0.1\"]. The first pattern that fits counts."},
     Field{BRAID_KEY(optimizer, clip_norm), kNotNegative, "Gradients are scaled down to this global norm; 0 = no clipping."},
     Field{BRAID_KEY(optimizer, moments_dtype), one_of(kChoiceNames<DType>), "Type in which moments are kept. bfloat16 takes 4 bytes per parameter less; updates are computed in float32, and the new moments are rounded up or down at random, so that small changes add up. See docs/numerics.md."},
+    Field{BRAID_KEY(optimizer, main_grads_dtype), one_of(kChoiceNames<DType>), "Type in which gradients of weights are added up over microbatches, reduced and read by the optimizer. bfloat16 needs train.dtype = \"bfloat16\" and takes 2 bytes per parameter less; products and sums are computed in float32, and each addition to a gradient is rounded. See docs/numerics.md."},
     Field{BRAID_KEY(optimizer, ema), kBelowOne, "Decay of averages of the weights: after each update, average = ema * average + (1 - ema) * weight, in float32, 4 bytes per trained parameter more. Checkpoints have them, and `braid export` and `braid eval` take them with --ema. 0 = none. See docs/optimizers.md."},
 
     Field{BRAID_KEY(parallel, ranks), kRanks, "Ranks of the run on all hosts: the product of data, tensor, pipeline and context."},
@@ -196,7 +197,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(parallel, shard_over_replicas), kAny, "With shard_replicas: ranks that hold the same shard share its main weights, optimizer state and update instead of holding copies of them. Gradients are reduce-scattered over these ranks and updated weights all-gathered, once per step, in place of an all-reduce of gradients."},
     Field{BRAID_KEY(parallel, bucket), one_of(kChoiceNames<BucketKind>), "What is gathered and reduced in one communication: a layer, all layers of a virtual stage, or layers until they have bucket_bytes."},
     Field{BRAID_KEY(parallel, bucket_bytes), {.minimum = 1, .maximum = 1e15}, "With bucket = \"bytes\": fp32 gradient bytes that complete a bucket."},
-    Field{BRAID_KEY(parallel, grad_reduce_dtype), one_of(kChoiceNames<DType>), "Type in which data- and context-parallel ranks send gradients to each other. Each rank adds them up in float32 either way."},
+    Field{BRAID_KEY(parallel, grad_reduce_dtype), one_of(kChoiceNames<DType>), "Type in which data- and context-parallel ranks send gradients to each other. Each rank adds them up in float32 either way. With optimizer.main_grads_dtype = \"bfloat16\" it must be bfloat16."},
 
     Field{BRAID_KEY(moe, balance_loss), {.minimum = 0, .maximum = 100}, "Coefficient of the loss that rewards equal loads of experts, per layer: its value if loads are equal (Megatron-LM's aux_loss)."},
     Field{BRAID_KEY(moe, sequence_balance_loss), {.minimum = 0, .maximum = 100}, "Coefficient of the same loss inside each sequence, averaged over sequences: DeepSeek's sequence-wise loss (aux_loss_alpha with seq_aux; Megatron-LM's seq_aux_loss)."},

@@ -117,6 +117,7 @@ struct OptimizerConfig {
   std::vector<std::string> rates;
   double clip_norm = 1.0;
   std::string moments_dtype = "float32";
+  std::string main_grads_dtype = "float32";
   double ema = 0.0;
 
   friend bool operator==(const OptimizerConfig&, const OptimizerConfig&) = default;

@@ -364,6 +364,25 @@ void check_optimizer(const OptimizerConfig& optimizer, int64_t steps, Mistakes& 
   check_update(optimizer, mistakes);
 }
 
+void check_main_grads(const RunConfig& config, Mistakes& mistakes) {
+  if (choice<DType>(config.optimizer.main_grads_dtype) == DType::kF32) {
+    return;
+  }
+  constexpr std::string_view kKey = "optimizer.main_grads_dtype = \"bfloat16\"";
+  mistakes.require(choice<DType>(config.train.dtype) == DType::kBF16,
+                   "{}: gradients would be narrower than weights and activations, and train.dtype "
+                   "is {}; set optimizer.main_grads_dtype = \"float32\", or train.dtype = "
+                   "\"bfloat16\"",
+                   kKey, quote(config.train.dtype));
+  const ParallelConfig& parallel = config.parallel;
+  const bool is_reduced = data_ranks(parallel) * parallel.context > 1;
+  mistakes.require(
+      !is_reduced || choice<DType>(parallel.grad_reduce_dtype) == DType::kBF16,
+      "{} with parallel.grad_reduce_dtype = {}: ranks send gradients in the type in which they "
+      "keep them; set parallel.grad_reduce_dtype = \"bfloat16\"",
+      kKey, quote(parallel.grad_reduce_dtype));
+}
+
 void check_memory(const MemoryConfig& memory, Mistakes& mistakes) {
   mistakes.require(
       memory.recompute_layers == 0 || memory.recompute != "auto",
@@ -524,6 +543,7 @@ void validate(const RunConfig& config) {
   check_parallel(config, mistakes);
   mistakes.check([&] { check_model(config); });
   check_optimizer(config.optimizer, config.train.steps, mistakes);
+  check_main_grads(config, mistakes);
   check_memory(config.memory, mistakes);
   check_budgets(config, mistakes);
   mistakes.check([&] { validate_overlap(config); });

@@ -22,8 +22,11 @@ bool leads_to_loss(const BackwardBuilder& builder, const Node& node) {
 
 }  // namespace
 
-BackwardBuilder::BackwardBuilder(StageGraph& graph)
-    : graph_(graph), is_trained_(graph.values.size(), false), grads_(graph.values.size()) {
+BackwardBuilder::BackwardBuilder(StageGraph& graph, DType main_grads)
+    : graph_(graph),
+      main_grads_dtype_(main_grads),
+      is_trained_(graph.values.size(), false),
+      grads_(graph.values.size()) {
   find_trained();
 }
 
@@ -136,6 +139,9 @@ ValueId BackwardBuilder::main_grad(ValueId param) {
     grad.kind = ValueKind::kActivation;
     return *unread_.insert(new_activation(std::move(grad))).first;
   }
+  if (weight.dtype == DType::kBF16) {
+    grad.dtype = main_grads_dtype_;
+  }
   const auto [entry, inserted] = main_grads_.try_emplace(param, ValueId(graph_.values.size()));
   if (inserted) {
     graph_.values.push_back(std::move(grad));
@@ -177,9 +183,9 @@ void BackwardBuilder::add_node(const Node& forward_node, std::string op,
   graph_.backward.push_back(std::move(node));
 }
 
-void differentiate(StageGraph& graph) {
+void differentiate(StageGraph& graph, DType main_grads) {
   check(graph.backward.empty(), "the graph has a backward already");
-  BackwardBuilder builder(graph);
+  BackwardBuilder builder(graph, main_grads);
   if (graph.stage_output) {
     graph.stage_output_grad = builder.receive_grad(*graph.stage_output);
   }

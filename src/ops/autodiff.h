@@ -16,7 +16,8 @@ namespace braid {
 /// provides gradients of operands.
 class BackwardBuilder {
  public:
-  explicit BackwardBuilder(StageGraph& graph);
+  /// `main_grads`: dtype of the main grads of bf16 weights, kF32 or kBF16.
+  explicit BackwardBuilder(StageGraph& graph, DType main_grads = DType::kF32);
 
   const Value& value(ValueId id) const;
 
@@ -49,8 +50,9 @@ class BackwardBuilder {
   /// an `add` node. Gradients of parameters go to their main grads instead.
   void add_grad(const Node& forward_node, ValueId forward_value, ValueId grad);
 
-  /// The fp32 main grad (f64 for f64 weights) of a kParam value: kind kMainGrad, the parameter's
-  /// name; all uses of a parameter share one. Of a frozen parameter, a value that no one reads.
+  /// The main grad of a kParam value, fp32 (f64 for f64 weights) or narrow: kind kMainGrad, the
+  /// parameter's name; all uses of a parameter share one. Of a frozen parameter, a value that no
+  /// one reads.
   ValueId main_grad(ValueId param);
 
   /// Appends a backward node; layer and site are those of `forward_node`. Dtypes and shapes come
@@ -68,6 +70,7 @@ class BackwardBuilder {
   bool is_unread(const Operand& operand) const { return unread_.contains(operand.value); }
 
   StageGraph& graph_;
+  DType main_grads_dtype_;
   std::vector<bool> is_trained_;  // by forward ValueId: a trained weight, or one leads to it
   std::vector<std::optional<ValueId>> grads_;  // by forward ValueId
   std::unordered_map<ValueId, ValueId> main_grads_;
@@ -80,6 +83,7 @@ class BackwardBuilder {
 /// expands the graph turns the first accumulation of a step into an overwrite. Throws InternalError
 /// naming an op whose result leads to the loss and that has no backward. Frozen weights have no
 /// main grads, and nothing is computed for values in front of which no weight is trained.
-void differentiate(StageGraph& graph);
+/// `main_grads`: dtype of the main grads of bf16 weights, kF32 or kBF16.
+void differentiate(StageGraph& graph, DType main_grads = DType::kF32);
 
 }  // namespace braid

@@ -31,7 +31,10 @@ void check_accumulate(const OpSpec& spec) {
   OperandChecker operands(spec);
   const OperandSpec& x = operands.next_floating(
       "x", Access::kRead, spec.operands.empty() ? 0 : spec.operands[0].shape.rank());
-  operands.expect("y", Access::kReadWrite, accumulator_dtype(x.dtype), x.shape);
+  const OperandSpec& y = operands.next("y", Access::kReadWrite, x.shape.rank());
+  operands.require(y.shape == x.shape && (y.dtype == accumulator_dtype(x.dtype) ||
+                                          (y.dtype == DType::kBF16 && x.dtype != DType::kF64)),
+                   "y must have x's shape and be f32 (f64 for f64 x) or bf16");
   operands.done();
 }
 
@@ -83,7 +86,7 @@ const OpDefinition kAddOp{
 
 const OpDefinition kAccumulateOp{
     .name = "accumulate",
-    .summary = "y += x, where y may be wider than x.",
+    .summary = "y += x, in the wider of the two types.",
     .family = OpFamily::kMemoryBound,
     .kind = OpKind::kElementwise,
     .check = check_accumulate,

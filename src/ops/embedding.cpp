@@ -125,8 +125,8 @@ void check_embedding_wgrad(const OpSpec& spec) {
                    "tokens must be i32 [N]");
   check_vocabulary(operands, attributes.vocabulary, attributes.vocabulary_begin);
   operands.require(
-      d_table.shape[1] == d_out.shape[1] && d_table.dtype == accumulator_dtype(d_out.dtype),
-      "d_table must be an accumulator of d_out's width");
+      d_table.shape[1] == d_out.shape[1] && is_main_grad_dtype(d_out.dtype, d_table.dtype),
+      "d_table must be a main grad of d_out's width");
   operands.done();
 }
 
@@ -189,6 +189,7 @@ const OpDefinition kEmbeddingWgradOp{
     .check = check_embedding_wgrad,
     .cost = embedding_wgrad_cost,
     .kernel_rate = {.part = 0.57},
+    .narrow_main_grads = true,
     .split = kNeverSplit,
     .part_begin = "vocabulary_begin",
     .integers = known_tokens<EmbeddingWgradAttributes, 2>,

@@ -40,8 +40,9 @@ struct EmbeddingAttributes {
 
 /// embedding_wgrad: tokens i32 [N], d_out [N,C] -> d_table f32 [V,C]; rows are summed in ascending
 /// n (deterministic). With `accumulate` the result is added to the gradient, otherwise it
-/// overwrites the whole gradient (rows without a token become 0). The vocabulary is split as above:
-/// tokens of other ranks' rows are skipped.
+/// overwrites the whole gradient (rows without a token become 0). For bf16 d_out, d_table may be
+/// bf16: the sum of a token's rows is fp32 and is rounded once, with what it is added to. The
+/// vocabulary is split as above: tokens of other ranks' rows are skipped.
 struct EmbeddingWgradAttributes {
   bool accumulate = true;
   int64_t vocabulary = 0;

@@ -5,6 +5,7 @@
 
 #include "base/errors.h"
 #include "ops/op.h"
+#include "ops/operand_checker.h"
 
 namespace braid {
 
@@ -57,15 +58,27 @@ std::string GraphBuilder::scoped(std::string_view name) const {
   return prefix_.empty() ? std::string(name) : fmt::format("{}.{}", prefix_, name);
 }
 
+namespace {
+
+DType operand_dtype(const OpDefinition& op, const Value& value) {
+  return value.kind == ValueKind::kMainGrad && !op.narrow_main_grads
+             ? accumulator_dtype(value.dtype)
+             : value.dtype;
+}
+
+}  // namespace
+
 Node make_node(const StageGraph& graph, std::string op, std::vector<Attribute> attributes,
                std::span<const Operand> operands) {
   Node node;
   node.spec.op = std::move(op);
   node.spec.attributes = std::move(attributes);
+  const OpDefinition& definition = find_op(node.spec.op);
   for (const Operand& operand : operands) {
     const Value& value = graph.value(operand.value);
-    node.spec.operands.push_back(
-        {.dtype = value.dtype, .access = operand.access, .shape = value.shape});
+    node.spec.operands.push_back({.dtype = operand_dtype(definition, value),
+                                  .access = operand.access,
+                                  .shape = value.shape});
     node.operands.push_back(operand.value);
   }
   check_spec(node.spec);

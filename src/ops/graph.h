@@ -25,7 +25,7 @@ enum class ValueKind : uint8_t {
                     ///< a step
   kTally,           ///< numbers to which tasks of a step add, read by the host
   kCache,           ///< what later runs need of earlier ones (token_cache.h), written by tasks
-  kMainGrad,        ///< fp32 gradient accumulator of a weight
+  kMainGrad,        ///< gradient accumulator of a weight: fp32, or bf16 of a bf16 weight
   kActivation,      ///< everything else: forward values and gradients with respect to them
 };
 
@@ -82,7 +82,8 @@ struct Operand {
   Access access = Access::kRead;
 };
 
-/// A node whose operand types are those of the values; its spec is checked (`check_spec`).
+/// A node whose operand types are those of the values; its spec is checked (`check_spec`). Where
+/// the op does not write narrow main grads (OpDefinition), its operand is fp32 for a bf16 value.
 Node make_node(const StageGraph& graph, std::string op, std::vector<Attribute> attributes,
                std::span<const Operand> operands);
 

@@ -49,8 +49,8 @@ void check_grouped_linear_wgrad(const OpSpec& spec) {
   operands.require(x.dtype == dy.dtype && x.shape[0] == dy.shape[0],
                    "x and dy must agree in dtype and rows");
   const int64_t num_experts = next_offsets(operands);
-  operands.expect("dw", accumulate_access(attributes.accumulate), accumulator_dtype(x.dtype),
-                  {num_experts * dy.shape[1], x.shape[1]});
+  operands.expect_main_grad("dw", accumulate_access(attributes.accumulate), x.dtype,
+                            {num_experts * dy.shape[1], x.shape[1]});
   operands.done();
 }
 
@@ -128,11 +128,12 @@ const OpDefinition kGroupedLinearDgradOp{
 
 const OpDefinition kGroupedLinearWgradOp{
     .name = "grouped_linear_wgrad",
-    .summary = "dw_e += dy^T x over the rows of each expert, into the fp32 main grad.",
+    .summary = "dw_e += dy^T x over the rows of each expert, into the main grad.",
     .family = OpFamily::kGemm,
     .kind = OpKind::kProduct,
     .check = check_grouped_linear_wgrad,
     .cost = grouped_cost<wgrad_shape>,
+    .narrow_main_grads = true,
     .gemm_shape = wgrad_shape,
     .split = kNeverSplit,
     .integers = offsets_into_rows,

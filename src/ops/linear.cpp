@@ -45,16 +45,15 @@ void check_linear_wgrad(const OpSpec& spec) {
   const OperandSpec& dy = operands.next("dy", Access::kRead, 2);
   operands.require(x.dtype == dy.dtype && x.shape[0] == dy.shape[0],
                    "x and dy must agree in dtype and rows");
-  const DType accumulator = accumulator_dtype(x.dtype);
   const FeatureSlice& slice = attributes.features;
   operands.require(
       slice.is_all() || (slice.first_feature >= 0 && slice.first_feature < slice.end_feature &&
                          slice.end_feature <= dy.shape[1]),
       "the slice of features must be some of dy's");
   const int64_t features = slice.is_all() ? dy.shape[1] : slice.end_feature - slice.first_feature;
-  operands.expect("dw", access, accumulator, {features, x.shape[1]});
+  const DType grads = operands.expect_main_grad("dw", access, x.dtype, {features, x.shape[1]});
   if (attributes.has_bias) {
-    operands.expect("db", access, accumulator, {dy.shape[1]});
+    operands.expect("db", access, grads, {dy.shape[1]});
   }
   operands.done();
 }
@@ -203,12 +202,13 @@ const OpDefinition kLinearDgradOp{
 
 const OpDefinition kLinearWgradOp{
     .name = "linear_wgrad",
-    .summary = "dw += dy^T x into the fp32 main grad, db += column sums of dy.",
+    .summary = "dw += dy^T x into the main grad, db += column sums of dy.",
     .family = OpFamily::kGemm,
     .kind = OpKind::kProduct,
     .role = OpRole::kProductWgrad,
     .check = check_linear_wgrad,
     .cost = wgrad_cost,
+    .narrow_main_grads = true,
     .gemm_shape = wgrad_shape,
     .split = kWgradSplit,
     .pieces = kWgradPieces,

@@ -40,8 +40,9 @@ struct FeatureSlice {
 
 /// linear_wgrad: x [N,K], dy [N,M] -> dw f32 [M,K] (main grad), optionally db f32 [M]. dw (+)= dy^T
 /// x, db (+)= column sums of dy; with `accumulate` they are added to (kReadWrite), otherwise
-/// overwritten (kWrite). With `features`, dw [end - first, K] has only these rows of the whole dw,
-/// each summed over all N; db is still whole: one of the pieces has it.
+/// overwritten (kWrite). For bf16 x both may be bf16: sums are fp32, and each result, with what it
+/// is added to, is rounded once. With `features`, dw [end - first, K] has only these rows of the
+/// whole dw, each summed over all N; db is still whole: one of the pieces has it.
 struct LinearWgradAttributes {
   bool has_bias = false;
   bool accumulate = true;

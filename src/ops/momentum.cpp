@@ -9,8 +9,7 @@ namespace {
 
 void check_one_moment(const OpSpec& spec, bool has_moment, bool has_param) {
   OperandChecker operands(spec);
-  const OperandSpec& grad = operands.next("grad", Access::kRead, 1);
-  operands.require(grad.dtype == DType::kF32, "grad must be f32");
+  const OperandSpec& grad = next_gradient(operands);
   operands.expect("scale", Access::kRead, DType::kF32, {1});
   DType moments = DType::kF32;
   if (has_moment) {

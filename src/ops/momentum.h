@@ -6,7 +6,7 @@
 namespace braid {
 
 // Updates by one moment or none. Operands are those of adamw (ops/optimizer.h) without exp_avg_sq:
-// grad f32 [n], scale f32 [1], scalars f32 [3], weight f32 [n] (rw), exp_avg f32 [n] (rw),
+// grad f32 or bf16 [n], scale f32 [1], scalars f32 [3], weight f32 [n] (rw), exp_avg f32 [n] (rw),
 // optionally param bf16 [n] (written: the weight rounded to nearest even). Of scalars they read the
 // first, the learning rate, times RateAttribute. With g = grad * scale; if scale is 0 (a skipped
 // step) weight and exp_avg keep their values, and param is still written. exp_avg may be bf16 as in

@@ -14,8 +14,7 @@ void require_narrow(OperandChecker& operands, const OperandSpec& operand, std::s
 void check_muon_mean(const OpSpec& spec) {
   static_cast<void>(attributes_of<MuonMeanAttributes>(spec));
   OperandChecker operands(spec);
-  const OperandSpec& grad = operands.next("grad", Access::kRead, 1);
-  operands.require(grad.dtype == DType::kF32, "grad must be f32");
+  const OperandSpec& grad = next_gradient(operands);
   operands.expect("scale", Access::kRead, DType::kF32, {1});
   const DType moments = check_scalars(operands);
   operands.expect("exp_avg", Access::kReadWrite, moments, grad.shape);

@@ -9,8 +9,8 @@ namespace braid {
 // T is f32 or bf16, the dtype of Newton-Schulz. Source: Jordan et al., Muon: an optimizer for
 // hidden layers, 2024.
 
-/// muon_mean: grad f32 [n], scale f32 [1], scalars f32 [3], exp_avg f32 [n] (rw) -> update T
-/// [n]. With g = grad * scale:
+/// muon_mean: grad f32 or bf16 [n], scale f32 [1], scalars f32 [3], exp_avg f32 [n] (rw) -> update
+/// T [n]. With g = grad * scale:
 ///   exp_avg = momentum exp_avg + (1 - momentum) g
 ///   update = nesterov ? (1 - momentum) g + momentum exp_avg : exp_avg
 /// If scale is 0 (a skipped step) exp_avg keeps its values, and update is 0. exp_avg may be bf16,

@@ -78,6 +78,9 @@ struct OpDefinition {
   void (*backward)(BackwardBuilder& builder, const Node& node) = nullptr;
   /// The least recompute policy that includes this op; kNone: no policy does.
   Recompute recompute = Recompute::kFull;
+  /// Its kernels also write main grads in bf16, all of them, with one rounding. Those of other ops
+  /// are fp32 (f64 for f64 weights), and another task adds them to a bf16 main grad.
+  bool narrow_main_grads = false;
   ReplayRule replay = {};
   /// In the place of `replay`, where it depends on the spec. Null: it does not.
   std::optional<Replay> (*replay_of)(const OpSpec& spec) = nullptr;

@@ -32,6 +32,16 @@ void OperandChecker::expect(std::string_view name, Access access, DType dtype, c
         to_string(operand.shape), dtype_name(dtype), to_string(shape));
 }
 
+DType OperandChecker::expect_main_grad(std::string_view name, Access access, DType values,
+                                       const Shape& shape) {
+  const OperandSpec& operand = take(name, access);
+  check(is_main_grad_dtype(values, operand.dtype) && operand.shape == shape,
+        "op {}: operand {} is {} {}, expected {} {}{}", spec_.op, name, dtype_name(operand.dtype),
+        to_string(operand.shape), dtype_name(accumulator_dtype(values)), to_string(shape),
+        values == DType::kBF16 ? ", or bf16" : "");
+  return operand.dtype;
+}
+
 void OperandChecker::done() const {
   check(position_ == spec_.operands.size(), "op {} has {} operands, expected {}", spec_.op,
         spec_.operands.size(), position_);
@@ -43,6 +53,16 @@ void OperandChecker::require(bool condition, std::string_view rule) const {
 
 DType accumulator_dtype(DType dtype) {
   return dtype == DType::kF64 ? DType::kF64 : DType::kF32;
+}
+
+bool is_main_grad_dtype(DType values, DType dtype) {
+  return dtype == accumulator_dtype(values) || (dtype == DType::kBF16 && values == DType::kBF16);
+}
+
+const OperandSpec& next_gradient(OperandChecker& operands) {
+  const OperandSpec& grad = operands.next("grad", Access::kRead, 1);
+  operands.require(is_main_grad_dtype(DType::kBF16, grad.dtype), "grad must be f32 or bf16");
+  return grad;
 }
 
 int rank_of(const OpSpec& spec, size_t operand) {

@@ -23,6 +23,11 @@ class OperandChecker {
   /// The next operand must be exactly this.
   void expect(std::string_view name, Access access, DType dtype, const Shape& shape);
 
+  /// The next operand is a main grad that the op adds up for values of dtype `values`: it must have
+  /// this shape, and the dtype of `accumulator_dtype`, or be bf16 if the values are. Returns its
+  /// dtype.
+  DType expect_main_grad(std::string_view name, Access access, DType values, const Shape& shape);
+
   /// Leaves out operands that were checked otherwise.
   void skip(size_t num_operands) { position_ += num_operands; }
 
@@ -39,8 +44,14 @@ class OperandChecker {
 };
 
 /// Dtype of statistics, main grads and optimizer state for data of `dtype`: f64 for f64, otherwise
-/// f32.
+/// f32. Main grads and moments may be bf16 instead (parallel/optimizer_options.h).
 DType accumulator_dtype(DType dtype);
+
+/// Whether a main grad of values of dtype `values` may have that dtype.
+bool is_main_grad_dtype(DType values, DType dtype);
+
+/// The next operand of an optimizer's op, a gradient: f32 or bf16 [n].
+const OperandSpec& next_gradient(OperandChecker& operands);
 
 /// Number of dimensions of an operand that may have any number; 0 if it is missing.
 int rank_of(const OpSpec& spec, size_t operand);

@@ -39,8 +39,7 @@ void check_clip_scale(const OpSpec& spec) {
 void check_adamw(const OpSpec& spec) {
   const auto attributes = attributes_of<AdamwAttributes>(spec);
   OperandChecker operands(spec);
-  const OperandSpec& grad = operands.next("grad", Access::kRead, 1);
-  operands.require(grad.dtype == DType::kF32, "grad must be f32");
+  const OperandSpec& grad = next_gradient(operands);
   operands.expect("scale", Access::kRead, DType::kF32, {1});
   const DType moments = check_scalars(operands);
   operands.expect("weight", Access::kReadWrite, DType::kF32, grad.shape);
@@ -55,8 +54,7 @@ void check_adamw(const OpSpec& spec) {
 void check_balance_update(const OpSpec& spec) {
   const auto attributes = attributes_of<BalanceUpdateAttributes>(spec);
   OperandChecker operands(spec);
-  const OperandSpec& grad = operands.next("grad", Access::kRead, 1);
-  operands.require(grad.dtype == DType::kF32, "grad must be f32");
+  const OperandSpec& grad = next_gradient(operands);
   operands.require(attributes.rate >= 0, "rate must not be negative");
   operands.expect("scale", Access::kRead, DType::kF32, {1});
   operands.expect("weight", Access::kReadWrite, DType::kF32, grad.shape);

@@ -22,10 +22,10 @@ struct ClipScaleAttributes {
   void fields(auto&& visit) { visit("max_norm", max_norm); }
 };
 
-/// adamw: grad f32 [n], scale f32 [1], scalars f32 [3], weight f32 [n] (rw), exp_avg f32 [n] (rw),
-/// exp_avg_sq f32 [n] (rw), optionally param bf16 [n] (written: the weight rounded to nearest
-/// even). scalars: the first of `adamw_scalars`, written by the host each step. With g = grad *
-/// scale:
+/// adamw: grad f32 or bf16 [n], scale f32 [1], scalars f32 [3], weight f32 [n] (rw), exp_avg f32
+/// [n] (rw), exp_avg_sq f32 [n] (rw), optionally param bf16 [n] (written: the weight rounded to
+/// nearest even). scalars: the first of `adamw_scalars`, written by the host each step. With g =
+/// grad * scale:
 ///   exp_avg = beta1 exp_avg + (1-beta1) g;  exp_avg_sq = beta2 exp_avg_sq + (1-beta2) g^2
 ///   weight -= lr * weight_decay * weight;  weight -= lr * (exp_avg / c1) / (sqrt(exp_avg_sq / c2)
 ///   + epsilon)
@@ -79,10 +79,11 @@ BRAID_HOST_DEVICE constexpr uint32_t moment_rounding_bits(uint32_t grad, uint32_
   return murmur3({grad, weight, moments}, step);
 }
 
-/// balance_update: grad f32 [n], scale f32 [1], weight f32 [n] (rw), optionally param bf16 [n]
-/// (written: the weight rounded to nearest even). weight -= rate * sign(grad), where sign(0) = 0;
-/// not if scale is 0 (a skipped step). For biases of routers, whose grad is that of count_choices
-/// (router.h): an expert with more tokens than the mean is chosen less often from then on.
+/// balance_update: grad f32 or bf16 [n], scale f32 [1], weight f32 [n] (rw), optionally param bf16
+/// [n] (written: the weight rounded to nearest even). weight -= rate * sign(grad), where sign(0) =
+/// 0; not if scale is 0 (a skipped step). For biases of routers, whose grad is that of
+/// count_choices (router.h): an expert with more tokens than the mean is chosen less often from
+/// then on.
 struct BalanceUpdateAttributes {
   double rate = 0.0;
   bool has_param = false;

@@ -81,8 +81,8 @@ void check_wgrad(const OpSpec& spec) {
   operands.require(x[1] == dy[1] && x[1] == GroupedColumns::width(attributes.rows, experts),
                    "x and dy must have the columns of so many rows and experts");
   operands.require(x[0] % kBlock == 0 && dy[0] % kBlock == 0, "K and M must be multiples of 128");
-  operands.expect("dw", accumulate_access(attributes.accumulate), DType::kF32,
-                  {experts * dy[0], x[0]});
+  operands.expect_main_grad("dw", accumulate_access(attributes.accumulate), DType::kBF16,
+                            {experts * dy[0], x[0]});
   operands.done();
 }
 
@@ -172,12 +172,13 @@ const OpDefinition kScaledGroupedLinearDgradOp{
 const OpDefinition kScaledGroupedLinearWgradOp{
     .name = "scaled_grouped_linear_wgrad",
     .summary =
-        "dw_e += dy^T x over the rows of each expert, of FP8 factors with scales, into the fp32 "
-        "main grad.",
+        "dw_e += dy^T x over the rows of each expert, of FP8 factors with scales, into the main "
+        "grad.",
     .family = OpFamily::kGemm,
     .kind = OpKind::kProduct,
     .check = check_wgrad,
     .cost = grouped_cost<wgrad_shape>,
+    .narrow_main_grads = true,
     .gemm_shape = wgrad_shape,
     .split = kNeverSplit,
     .integers = offset_needs<wgrad_shape>,

@@ -68,8 +68,8 @@ void check_scaled_linear_wgrad(const OpSpec& spec) {
   const auto attributes = attributes_of<ScaledLinearWgradAttributes>(spec);
   OperandChecker operands(spec);
   const Shape shape = next_factors(operands, spec, attributes.block, "x", "dy");
-  operands.expect("dw", accumulate_access(attributes.accumulate), DType::kF32,
-                  {shape[1], shape[0]});
+  operands.expect_main_grad("dw", accumulate_access(attributes.accumulate), DType::kBF16,
+                            {shape[1], shape[0]});
   operands.done();
 }
 
@@ -189,12 +189,13 @@ const OpDefinition kScaledLinearDgradOp{
 
 const OpDefinition kScaledLinearWgradOp{
     .name = "scaled_linear_wgrad",
-    .summary = "dw += dy^T x of FP8 factors with scales, into the fp32 main grad.",
+    .summary = "dw += dy^T x of FP8 factors with scales, into the main grad.",
     .family = OpFamily::kGemm,
     .kind = OpKind::kProduct,
     .role = OpRole::kScaledProductWgrad,
     .check = check_scaled_linear_wgrad,
     .cost = scaled_cost,
+    .narrow_main_grads = true,
     .gemm_shape = scaled_shape<ScaledLinearWgradAttributes, false>,
     .split = split_rows_of<2>(SplitDimension::kFeatures),
     .pieces = RowsOf<2>::kPieces,

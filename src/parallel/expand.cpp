@@ -7,6 +7,7 @@
 
 #include "base/errors.h"
 #include "ops/attributes.h"
+#include "ops/elementwise.h"
 #include "ops/operand_checker.h"
 #include "ops/quantize.h"
 #include "ops/transpose.h"
@@ -187,15 +188,19 @@ void StageExpander::add_node(const Node& node, int32_t microbatch, StreamId stre
     prepare_weights(node, microbatch, stream);
   }
   ranges_.clear();
+  wide_.clear();
   size_t num_gradients = 0;
-  size_t num_first = 0;
-  for (const ValueId id : node.operands) {
-    const Value& value = graph_.value(id);
-    if (value.kind == ValueKind::kMainGrad) {
-      const auto [range, first] = bindings_.units->gradient(slot_of(id));
-      ranges_.push_back(range);
+  size_t num_first = 0;  // that the node overwrites
+  for (size_t i = 0; i < node.operands.size(); ++i) {
+    const ValueId id = node.operands[i];
+    if (graph_.value(id).kind == ValueKind::kMainGrad) {
+      const GradientPlace place = gradient_place(node, i, microbatch);
+      ranges_.push_back(place.range);
       ++num_gradients;
-      num_first += first ? 1 : 0;
+      num_first += place.is_first || place.is_wide ? 1 : 0;
+      if (place.is_wide) {
+        wide_.push_back(place);
+      }
     } else {
       ranges_.push_back(range_of(id, microbatch));
     }
@@ -211,6 +216,42 @@ void StageExpander::add_node(const Node& node, int32_t microbatch, StreamId stre
     builder_.add_task(known->spec, ranges_, stream, label);
   } else {
     builder_.add_task(spec_of(node, num_gradients, num_first), ranges_, stream, label);
+  }
+  add_wide_gradients(stream, label);
+}
+
+StageExpander::GradientPlace StageExpander::gradient_place(const Node& node, size_t operand,
+                                                           int32_t microbatch) {
+  const ValueId id = node.operands[operand];
+  const auto [range, first] = bindings_.units->gradient(slot_of(id));
+  const DType dtype = node.spec.operands[operand].dtype;
+  if (dtype == builder_.program().buffers[range.buffer.index()].dtype) {
+    return {.range = range, .main_grad = range, .is_first = first};
+  }
+  const std::string name =
+      fmt::format("{}m{}.{}.wide_grad", place_.prefix, microbatch, graph_.value(id).name);
+  const int count = ++wide_names_[name];
+  const BufferId wide =
+      builder_.add_buffer({.name = count == 1 ? name : fmt::format("{}#{}", name, count),
+                           .dtype = dtype,
+                           .shape = {range.end - range.begin},
+                           .role = BufferRole::kScratch,
+                           .lifetime = Lifetime::kStep});
+  return {.range = builder_.whole(wide), .main_grad = range, .is_first = first, .is_wide = true};
+}
+
+void StageExpander::add_wide_gradients(StreamId stream, const Label& label) {
+  for (const GradientPlace& place : wide_) {
+    const Shape shape{place.range.end - place.range.begin};
+    const OperandSpec wide{.dtype = builder_.program().buffers[place.range.buffer.index()].dtype,
+                           .shape = shape};
+    const OperandSpec narrow{
+        .dtype = builder_.program().buffers[place.main_grad.buffer.index()].dtype,
+        .access = accumulate_access(!place.is_first),
+        .shape = shape};
+    const OpDefinition& op = place.is_first ? kCastOp : kAccumulateOp;
+    builder_.add_task({std::string(op.name), {}, {wide, narrow}},
+                      std::array{place.range, place.main_grad}, stream, label);
   }
 }
 

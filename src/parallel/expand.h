@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -50,7 +51,9 @@ class StageExpander {
                 const Bindings& bindings, Place place);
 
   void add_forward(int32_t microbatch, StreamId stream);
-  /// The first write to each gradient range overwrites it, so gradients need no zeroing.
+  /// The first write to each gradient range overwrites it, so gradients need no zeroing. Nodes
+  /// whose gradients are wider than the main grads write them to buffers of their own; a task then
+  /// adds each to its main grad.
   void add_backward(int32_t microbatch, StreamId stream, BackwardPart part);
 
   /// Returns the buffer of an activation. Creates it at first use.
@@ -85,6 +88,17 @@ class StageExpander {
   BufferId add_copy(const Node& maker, size_t operand, BufferId source);
   BufferRange range_of(ValueId id, int32_t microbatch);
   BufferId& place_of(ValueId activation, int32_t microbatch);
+  /// Where a node writes the gradient of a slot in this dtype: in the main grad, or, if that is
+  /// narrower, in a buffer of its own, from which `add_wide_gradients` brings it there.
+  struct GradientPlace {
+    BufferRange range;  ///< that the node writes
+    BufferRange main_grad;
+    bool is_first = false;  ///< no earlier task has written the main grad
+    bool is_wide = false;   ///< `range` is another buffer
+  };
+  GradientPlace gradient_place(const Node& node, size_t operand, int32_t microbatch);
+  /// main grad (+)= wide gradient, rounded once, for those of the node that was just added.
+  void add_wide_gradients(StreamId stream, const Label& label);
   /// The node's spec with the program's group. Disables accumulation if no earlier task has written
   /// the gradients of the node.
   OpSpec spec_of(const Node& node, size_t num_gradients, size_t num_first);
@@ -98,6 +112,8 @@ class StageExpander {
   std::vector<const ParameterSlot*> slots_;             ///< by value; null: not looked up yet
   std::unordered_map<const Node*, Prepared> prepared_;  ///< nodes of the graph
   std::vector<BufferRange> ranges_;                     ///< of the node that is added
+  std::vector<GradientPlace> wide_;                     ///< likewise: its wide gradients
+  std::map<std::string, int> wide_names_;               ///< and how many buffers have had them
   std::unordered_map<int32_t, std::vector<BufferId>> activations_;  ///< by microbatch and value
   std::unordered_map<ValueId, BufferId> of_weights_;
   std::unordered_map<ValueId, const Node*> weight_nodes_;   ///< by each value that they make

@@ -104,7 +104,7 @@ BufferId MuonTasks::add_means(size_t unit, const State& state) {
   add_op({.op = std::string(kMuonMeanOp.name),
           .attributes = to_attributes(MuonMeanAttributes{.momentum = options_.muon.momentum,
                                                          .nesterov = options_.muon.nesterov}),
-          .operands = {operand(DType::kF32, Access::kRead, shape),
+          .operands = {operand(units_.grads_dtype(), Access::kRead, shape),
                        operand(DType::kF32, Access::kRead, {1}),
                        operand(DType::kF32, Access::kRead, {builder.whole(state.scalars).end}),
                        operand(options_.moments_dtype, Access::kReadWrite, shape),

@@ -40,8 +40,11 @@ struct OptimizerOptions {
   double weight_decay = 0.1;
   double max_grad_norm = 1.0;         ///< 0: no clipping
   DType moments_dtype = DType::kF32;  ///< kF32 or kBF16
-  double bias_update_rate = 0.0;      ///< of biases of routers: balance_update
-  double ema = 0.0;                   ///< decay of the averages of weights; 0: there are none
+  /// Of gradients, from the products that add them up to the update: kF32, or with bf16 weights
+  /// kBF16. Not of f64 weights.
+  DType main_grads_dtype = DType::kF32;
+  double bias_update_rate = 0.0;  ///< of biases of routers: balance_update
+  double ema = 0.0;               ///< decay of the averages of weights; 0: there are none
 };
 
 /// How one parameter is updated.

@@ -166,13 +166,14 @@ std::vector<BufferRange> OptimizerTasks::add_squared_norms() {
       ++place;
     }
     for (const CountedPiece& piece : of_domain) {
-      add_op({.op = std::string(kSquaredNormOp.name),
-              .attributes = {},
-              .operands = {vector_spec(DType::kF32, Access::kRead, piece.range.num_elems()),
-                           vector_spec(DType::kF64, Access::kWrite, 1)}},
-             std::array{units_.main_grads(piece.unit).at(piece.range),
-                        BufferRange{partials, place, place + 1}},
-             units_.label(piece.unit, Phase::kOptimizer));
+      add_op(
+          {.op = std::string(kSquaredNormOp.name),
+           .attributes = {},
+           .operands = {vector_spec(units_.grads_dtype(), Access::kRead, piece.range.num_elems()),
+                        vector_spec(DType::kF64, Access::kWrite, 1)}},
+          std::array{units_.main_grads(piece.unit).at(piece.range),
+                     BufferRange{partials, place, place + 1}},
+          units_.label(piece.unit, Phase::kOptimizer));
       ++place;
     }
     of_domains.push_back({partials, begin, place});
@@ -323,7 +324,7 @@ void OptimizerTasks::update_run(size_t unit, const UpdateRun& run, UnitRange ran
   // The fourth number is for the rounding of moments.
   const BufferRange scalars = moments > 0 ? builder.whole(scalars_) : BufferRange{scalars_, 0, 3};
   OpSpec spec = update_spec(unit, run, has_param);
-  spec.operands = {vector_spec(DType::kF32, Access::kRead, num_elems),
+  spec.operands = {vector_spec(units_.grads_dtype(), Access::kRead, num_elems),
                    vector_spec(DType::kF32, Access::kRead, 1),
                    vector_spec(DType::kF32, Access::kRead, scalars.end)};
   std::vector<BufferRange> ranges{units_.main_grads(unit).at(range), builder.whole(grad_scale_),
@@ -355,7 +356,7 @@ void OptimizerTasks::balance_range(size_t unit, UnitRange range) {
   OpSpec spec{.op = std::string(kBalanceUpdateOp.name),
               .attributes = to_attributes(BalanceUpdateAttributes{
                   .rate = options_.optimizer.bias_update_rate, .has_param = has_param}),
-              .operands = {vector_spec(DType::kF32, Access::kRead, num_elems),
+              .operands = {vector_spec(units_.grads_dtype(), Access::kRead, num_elems),
                            vector_spec(DType::kF32, Access::kRead, 1),
                            vector_spec(DType::kF32, Access::kReadWrite, num_elems)}};
   std::vector<BufferRange> ranges{units_.main_grads(unit).at(range),

@@ -52,7 +52,7 @@ StageJobs::StageJobs(TaskWriter& writer, const ModelSpec& model, const Parameter
     forward.experts = expert_shard(mesh, rank, parallel);
     target.graph = build_forward(model, forward);
     if (options.backward) {
-      differentiate(target.graph);
+      differentiate(target.graph, options.main_grads_dtype);
     }
     if (options.fp8) {
       quantize_products(target.graph, *options.fp8);

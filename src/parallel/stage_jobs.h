@@ -32,6 +32,7 @@ class StageJobs {
   struct Options {
     ForwardOptions forward;  ///< of a microbatch; stage and shards are set here
     bool backward = true;
+    DType main_grads_dtype = DType::kF32;  ///< OptimizerOptions
     int64_t num_microbatches = 1;
     std::optional<Fp8Recipe> fp8 = {};  ///< of products in layers
     std::string prefix;                 ///< of buffer names

@@ -51,6 +51,7 @@ class TrainProgram {
         start_("train", mesh, rank),
         units_(start_.writer, layout,
                {.dtype = options.dtype,
+                .main_grads_dtype = options.optimizer.main_grads_dtype,
                 .weight_gather = options.parallel.weight_gather,
                 .whole_units = options.parallel.whole_units,
                 .shard_indices = shard_indices(mesh, rank, layout.domains),
@@ -68,6 +69,7 @@ class TrainProgram {
                            .watch_experts = options.watch_experts,
                            .watch_room = options.watch_room,
                            .routing = options.routing},
+               .main_grads_dtype = options.optimizer.main_grads_dtype,
                .num_microbatches = options.num_microbatches,
                .fp8 = options.fp8}) {
     check(!options.update_weights || options.dtype != DType::kF64,

@@ -14,7 +14,8 @@ UnitBuffers::UnitBuffers(TaskWriter& writer, const ParameterLayout& layout,
     : writer_(writer),
       layout_(layout),
       options_(options),
-      accumulator_(accumulator_dtype(options.dtype)),
+      grads_dtype_(options.dtype == DType::kBF16 ? options.main_grads_dtype
+                                                 : accumulator_dtype(options.dtype)),
       has_main_grads_(layout.units.size(), false) {
   for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
     owned_.push_back(owned_range(layout_, unit, options_.shard_indices));
@@ -84,7 +85,7 @@ void UnitBuffers::add_main_grads() {
       continue;
     }
     main_grads_.push_back({writer_.builder().add_buffer({.name = main_grad_buffer_name(facts),
-                                                         .dtype = accumulator_,
+                                                         .dtype = grads_dtype_,
                                                          .shape = {range.num_elems()},
                                                          .role = BufferRole::kMainGrad,
                                                          .lifetime = lifetime}),
@@ -92,7 +93,7 @@ void UnitBuffers::add_main_grads() {
     shard_grads_.push_back(main_grads_.back());
     if (domain(unit).splits_shards()) {
       const UnitRange shard = held(unit);
-      shard_grads_.back() = {writer_.step_buffer("shard_grads." + facts.name, accumulator_,
+      shard_grads_.back() = {writer_.step_buffer("shard_grads." + facts.name, grads_dtype_,
                                                  shard.num_elems(), BufferRole::kMainGrad),
                              shard};
     }
@@ -100,7 +101,7 @@ void UnitBuffers::add_main_grads() {
     if (domain(unit).shard == ShardKind::kNone) {
       whole = main_grads_.back().buffer;
     } else if (domain(unit).shard == ShardKind::kOptimizer) {
-      whole = writer_.step_buffer("whole_grads." + facts.name, accumulator_, facts.num_elems,
+      whole = writer_.step_buffer("whole_grads." + facts.name, grads_dtype_, facts.num_elems,
                                   BufferRole::kMainGrad);
     }
   }
@@ -250,7 +251,7 @@ std::pair<BufferRange, bool> UnitBuffers::gradient(const ParameterSlot& slot) {
     const ParameterUnit& facts = layout_.units[slot.unit];
     target.buffer = writer_.step_buffer(
         fmt::format("grads.{}.m{}.v{}", facts.name, job_.microbatch, job_.virtual_stage),
-        accumulator_, facts.num_elems, BufferRole::kGrad);
+        grads_dtype_, facts.num_elems, BufferRole::kGrad);
     zero_gaps(slot.unit, target.buffer);
   }
   const bool first = target.written.insert(slot.begin).second;
@@ -284,12 +285,12 @@ void UnitBuffers::scatter(size_t unit, const Scatter& to) {
   const Label at = label(unit, Phase::kComm);
   const Label compute = label(unit, Phase::kWgrad);
   const ParameterDomain& facts = domain(unit);
-  const bool narrow = facts.reduce_dtype != accumulator_ && accumulator_ == DType::kF32;
+  const bool narrow = facts.reduce_dtype != grads_dtype_ && grads_dtype_ == DType::kF32;
   if (!narrow && !to.accumulates) {
     writer_.reduce_scatter(to.whole, to.part, to.group, at);
     return;
   }
-  const DType dtype = narrow ? facts.reduce_dtype : accumulator_;
+  const DType dtype = narrow ? facts.reduce_dtype : grads_dtype_;
   BufferRange source = to.whole;
   if (narrow) {
     const BufferId rounded = writer_.step_buffer("rounded_grads." + to.name, dtype,
@@ -314,7 +315,7 @@ void UnitBuffers::all_reduce(size_t unit, std::string_view group) {
   if (writer_.groups().size(group) == 1) {
     return;
   }
-  if (dtype == accumulator_ || accumulator_ != DType::kF32) {
+  if (dtype == grads_dtype_ || grads_dtype_ != DType::kF32) {
     writer_.all_reduce(range, group, at);
     return;
   }

@@ -27,7 +27,8 @@ struct UnitBuffer {
 };
 
 struct UnitBufferOptions {
-  DType dtype = DType::kF32;  ///< of weights whose domain has no dtype of its own
+  DType dtype = DType::kF32;             ///< of weights whose domain has no dtype of its own
+  DType main_grads_dtype = DType::kF32;  ///< of bf16 weights (OptimizerOptions)
   WeightGather weight_gather = WeightGather::kAfterUpdate;
   int64_t whole_units = 0;  ///< with kParameters: number of first buckets that stay unsharded
   std::vector<int64_t> shard_indices;  ///< parts of this rank, by domain (see `shard_indices()`)
@@ -49,10 +50,10 @@ bool gathers_before_use(const ParameterLayout& layout, size_t unit, WeightGather
 /// ranks hold weights whole but update shards, updated weights are gathered in place, after the
 /// update or at their first use; those of the first `whole_units` after the update. Buffers per
 /// unit: "params" in compute dtype, whole or this rank's shard (sharded parameters except the first
-/// `whole_units`); "main_grads" in fp32 (f64 for f64), whole or the shard (any sharding). FP8 units
-/// have no weights in compute dtype except the first `whole_units`: they are main weights, fp32,
-/// whole or the shard (any sharding), from which FP8 copies are made. Ranks with shards gather the
-/// copies at their first use, in a job (sharded parameters) or in the step.
+/// `whole_units`); "main_grads" in fp32 (f64 for f64) or bf16, whole or the shard (any sharding).
+/// FP8 units have no weights in compute dtype except the first `whole_units`: they are main
+/// weights, fp32, whole or the shard (any sharding), from which FP8 copies are made. Ranks with
+/// shards gather the copies at their first use, in a job (sharded parameters) or in the step.
 ///
 /// If ranks with the same shard share its update (ParameterDomain::splits_shards), main grads and
 /// main weights are those of the rank's part. Once per step, the shard's gradient is
@@ -94,6 +95,8 @@ class UnitBuffers {
   }
   /// From now on `weights` gathers `part`, the FP8 copy of the elements that this rank updates.
   void gather_copies(size_t unit, BufferId part) { fp8_parts_[unit] = part; }
+  /// Dtype of all gradients.
+  DType grads_dtype() const { return grads_dtype_; }
   /// The reduced gradient of the elements that this rank owns; complete after `finish_gradients`.
   const UnitBuffer& main_grads(size_t unit) const { return main_grads_[unit]; }
 
@@ -149,7 +152,7 @@ class UnitBuffers {
   TaskWriter& writer_;
   const ParameterLayout& layout_;
   UnitBufferOptions options_;
-  DType accumulator_;
+  DType grads_dtype_;
   std::vector<UnitRange> owned_;
   std::vector<UnitBuffer> params_;
   std::vector<UnitBuffer> main_grads_;

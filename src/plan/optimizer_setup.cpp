@@ -52,6 +52,7 @@ OptimizerOptions optimizer_options(const RunConfig& config) {
           .weight_decay = optimizer.weight_decay,
           .max_grad_norm = optimizer.clip_norm,
           .moments_dtype = choice<DType>(optimizer.moments_dtype),
+          .main_grads_dtype = choice<DType>(optimizer.main_grads_dtype),
           .bias_update_rate = config.moe.bias_update_rate,
           .ema = optimizer.ema};
 }

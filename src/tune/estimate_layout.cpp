@@ -30,6 +30,11 @@ bool shards_gradients(const Layout& layout) {
   return layout.shard == ShardKind::kGradients || layout.shard == ShardKind::kParameters;
 }
 
+/// Of an element.
+double main_grad_bytes(const Layout& layout) {
+  return static_cast<double>(dtype_bytes(layout.main_grads));
+}
+
 /// Communication that may hide under compute.
 struct Hidden {
   double exposed_ns = 0;
@@ -232,7 +237,7 @@ LayoutEstimator::DataTimes LayoutEstimator::domain_times(const Layout& layout,
                      cheapest_comm(model_, kind, place_group(cluster, ranks), std::llround(bytes))
                          .ns);
   };
-  const double grad_bytes = elems * grad_bytes_;
+  const double grad_bytes = elems * std::min(grad_bytes_, main_grad_bytes(layout));
   DataTimes times;
   if (domain.shard != ShardKind::kNone) {
     times.reduce_ns =
@@ -335,7 +340,7 @@ double LayoutEstimator::arena_bytes(const Layout& layout, const LayerPrices& pri
   const double main_weights = has_main_weights ? 4 : 0;
   double sum = weights.part(domains) * (moments + averages + main_weights);
   sum += layout.shard == ShardKind::kParameters ? bytes * (shard + 2 * largest) : bytes * elems;
-  sum += shards_gradients(layout) ? 4 * (shard + unit) : 4 * elems;
+  sum += main_grad_bytes(layout) * (shards_gradients(layout) ? shard + unit : elems);
   sum += held_bytes(*pipeline_needs(schedule), parts, prices, rank);
   sum += parts.has_head ? prices.ends.kept_bytes + prices.work_bytes : prices.layer_work_bytes;
   return sum;

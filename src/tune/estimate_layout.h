@@ -97,7 +97,7 @@ class LayoutEstimator {
   const ModelSpec& spec_;
   const CostModel& model_;
   double compute_bytes_;  ///< of an element of weights and activations
-  double grad_bytes_;     ///< of an element of gradients, between ranks
+  double grad_bytes_;     ///< of an element of fp32 gradients, between ranks
   double num_moments_;    ///< of an element of a matrix
   std::vector<size_t> kind_of_layer_;
   std::vector<std::vector<double>> layers_before_;  // by kind, by layer: layers of it before

@@ -22,25 +22,31 @@ const Field& field_of(std::string_view key) {
 /// Keys and values of a layout, in the order of the run file.
 std::vector<std::pair<std::string_view, ConfigValue>> keys_of(const Layout& layout) {
   const auto text = [](std::string_view name) { return ConfigValue(std::string(name)); };
-  return {{"train.microbatch", layout.microbatch},
-          {"parallel.ranks", layout.tensor * layout.context * layout.data * layout.pipeline},
-          {"parallel.data", layout.data},
-          {"parallel.tensor", layout.tensor},
-          {"parallel.pipeline", layout.pipeline},
-          {"parallel.context", layout.context},
-          {"parallel.expert", layout.expert},
-          {"parallel.virtual_stages", layout.virtual_stages},
-          {"parallel.schedule", text(schedule_name(layout.schedule))},
-          {"parallel.sequence_parallel", layout.sequence_parallel},
-          {"parallel.account_for_embedding", layout.account_for_embedding},
-          {"parallel.account_for_loss", layout.account_for_loss},
-          {"parallel.context_method", text(choice_name(layout.context_method))},
-          {"parallel.mamba_context", text(choice_name(layout.mamba_context))},
-          {"parallel.shard", text(choice_name(layout.shard))},
-          {"parallel.shard_replicas", layout.shard_replicas},
-          {"parallel.shard_over_replicas", layout.shard_over_replicas},
-          {"memory.recompute", text(choice_name(layout.recompute))},
-          {"optimizer.moments_dtype", text(choice_name(layout.moments))}};
+  std::vector<std::pair<std::string_view, ConfigValue>> keys = {
+      {"train.microbatch", layout.microbatch},
+      {"parallel.ranks", layout.tensor * layout.context * layout.data * layout.pipeline},
+      {"parallel.data", layout.data},
+      {"parallel.tensor", layout.tensor},
+      {"parallel.pipeline", layout.pipeline},
+      {"parallel.context", layout.context},
+      {"parallel.expert", layout.expert},
+      {"parallel.virtual_stages", layout.virtual_stages},
+      {"parallel.schedule", text(schedule_name(layout.schedule))},
+      {"parallel.sequence_parallel", layout.sequence_parallel},
+      {"parallel.account_for_embedding", layout.account_for_embedding},
+      {"parallel.account_for_loss", layout.account_for_loss},
+      {"parallel.context_method", text(choice_name(layout.context_method))},
+      {"parallel.mamba_context", text(choice_name(layout.mamba_context))},
+      {"parallel.shard", text(choice_name(layout.shard))},
+      {"parallel.shard_replicas", layout.shard_replicas},
+      {"parallel.shard_over_replicas", layout.shard_over_replicas},
+      {"memory.recompute", text(choice_name(layout.recompute))},
+      {"optimizer.moments_dtype", text(choice_name(layout.moments))},
+      {"optimizer.main_grads_dtype", text(choice_name(layout.main_grads))}};
+  if (layout.main_grads == DType::kBF16) {
+    keys.emplace_back("parallel.grad_reduce_dtype", text(choice_name(DType::kBF16)));
+  }
+  return keys;
 }
 
 }  // namespace
@@ -64,7 +70,8 @@ Layout layout_of(const RunConfig& config) {
           .shard_over_replicas = parallel.shard_over_replicas,
           .account_for_embedding = parallel.account_for_embedding,
           .account_for_loss = parallel.account_for_loss,
-          .moments = choice<DType>(config.optimizer.moments_dtype)};
+          .moments = choice<DType>(config.optimizer.moments_dtype),
+          .main_grads = choice<DType>(config.optimizer.main_grads_dtype)};
 }
 
 std::string layout_name(const Layout& layout) {
@@ -93,6 +100,7 @@ std::string layout_name(const Layout& layout) {
     add_text("shared", layout.shard_over_replicas);
   }
   add_text("moments=bfloat16", layout.moments == DType::kBF16);
+  add_text("grads=bfloat16", layout.main_grads == DType::kBF16);
   name += fmt::format("mb{}", layout.microbatch);
   return layout.recompute == RecomputeChoice::kNone
              ? name
@@ -163,7 +171,8 @@ const std::vector<std::string_view>& searched_keys() {
 }
 
 const std::vector<std::string_view>& varied_keys() {
-  static const std::vector<std::string_view> kKeys = {"optimizer.moments_dtype"};
+  static const std::vector<std::string_view> kKeys = {"optimizer.moments_dtype",
+                                                      "optimizer.main_grads_dtype"};
   return kKeys;
 }
 

@@ -31,7 +31,8 @@ struct Layout {
   bool shard_over_replicas = false;
   bool account_for_embedding = false;
   bool account_for_loss = false;
-  DType moments = DType::kF32;  ///< in which the optimizer keeps them
+  DType moments = DType::kF32;     ///< in which the optimizer keeps them
+  DType main_grads = DType::kF32;  ///< in which gradients are added up and, in bf16, reduced
 
   friend bool operator==(const Layout&, const Layout&) = default;
 };
@@ -56,7 +57,7 @@ std::vector<std::string> layout_overrides(const RunConfig& config, const Layout&
 const std::vector<std::string_view>& searched_keys();
 
 /// Keys that a search chooses only if asked, because they change the numbers of the training:
-/// "optimizer.moments_dtype".
+/// "optimizer.moments_dtype", "optimizer.main_grads_dtype".
 const std::vector<std::string_view>& varied_keys();
 
 /// Throws ConfigError, with the nearest name and the searched keys, if `key` is not a searched key.

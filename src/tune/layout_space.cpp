@@ -321,21 +321,30 @@ class Enumerator {
           layout.shard_over_replicas = shared;
           for (const RecomputeChoice recompute : policies) {
             layout.recompute = recompute;
-            add_moments(layout);
+            add_types(layout);
           }
         }
       }
     }
   }
 
-  void add_moments(Layout layout) {
-    const auto given = choice<DType>(config_.optimizer.moments_dtype);
-    const auto types = limits_.varied.contains("optimizer.moments_dtype")
-                           ? std::vector{DType::kF32, DType::kBF16}
-                           : std::vector{given};
-    for (const DType moments : types) {
-      layout.moments = moments;
-      space_.layouts.push_back(layout);
+  std::vector<DType> types_of(const std::string& key, const std::string& given) const {
+    return limits_.varied.contains(key) ? std::vector{DType::kF32, DType::kBF16}
+                                        : std::vector{choice<DType>(given)};
+  }
+
+  void add_types(Layout layout) {
+    const OptimizerConfig& optimizer = config_.optimizer;
+    const bool has_bf16 = choice<DType>(config_.train.dtype) == DType::kBF16;
+    for (const DType moments : types_of("optimizer.moments_dtype", optimizer.moments_dtype)) {
+      for (const DType main_grads :
+           types_of("optimizer.main_grads_dtype", optimizer.main_grads_dtype)) {
+        if (main_grads == DType::kF32 || has_bf16) {
+          layout.moments = moments;
+          layout.main_grads = main_grads;
+          space_.layouts.push_back(layout);
+        }
+      }
     }
   }
 

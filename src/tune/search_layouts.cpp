@@ -46,7 +46,7 @@ constexpr int kMostAlike = 2;
 
 /// The keys on which the prices of layers depend.
 using PriceKey = std::tuple<int64_t, int64_t, int64_t, int64_t, std::string_view, std::string_view,
-                            std::string_view, bool, DType>;
+                            std::string_view, bool, DType, DType>;
 /// Layouts with an equal key have similar estimation errors.
 using MeshKey = std::tuple<int64_t, int64_t, int64_t, int64_t>;
 
@@ -59,7 +59,8 @@ PriceKey price_key(const Layout& layout) {
           choice_name(layout.mamba_context),
           choice_name(layout.recompute),
           layout.sequence_parallel,
-          layout.moments};
+          layout.moments,
+          layout.main_grads};
 }
 
 MeshKey mesh_key(const Layout& layout) {

@@ -38,6 +38,7 @@ TEST(Choices, HaveTheNamesOfTheRunFile) {
   EXPECT_EQ(names_of<DType>(), allowed_names("train", "dtype"));
   EXPECT_EQ(names_of<DType>(), allowed_names("parallel", "grad_reduce_dtype"));
   EXPECT_EQ(names_of<DType>(), allowed_names("optimizer", "moments_dtype"));
+  EXPECT_EQ(names_of<DType>(), allowed_names("optimizer", "main_grads_dtype"));
   EXPECT_EQ(names_of<Fp8Choice>(), allowed_names("train", "fp8"));
   EXPECT_EQ(names_of<WeightBlocks>(), allowed_names("train", "fp8_weight_blocks"));
   EXPECT_EQ(names_of<Fp8SumsChoice>(), allowed_names("train", "fp8_sums"));
@@ -76,7 +77,7 @@ TEST(Choices, CoverEveryKeyOfNames) {
   for (const Field& field : config_fields()) {
     keys += field.limits.allowed.empty() ? 0 : 1;
   }
-  EXPECT_EQ(keys, 32u) << "name the new key above";
+  EXPECT_EQ(keys, 33u) << "name the new key above";
 }
 
 TEST(Choices, RefuseOtherNames) {

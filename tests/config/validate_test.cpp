@@ -72,6 +72,9 @@ INSTANTIATE_TEST_SUITE_P(
         "optimizer.schedule=inverse_sqrt\noptimizer.min_learning_rate=1e-5",
         "optimizer.name=sgd\noptimizer.momentum=0", "optimizer.name=sgd\noptimizer.nesterov=true",
         "optimizer.name=lion\noptimizer.beta2=0.99",
+        "optimizer.main_grads_dtype=bfloat16\ntrain.dtype=bfloat16",
+        "optimizer.main_grads_dtype=bfloat16\ntrain.dtype=bfloat16\nparallel.ranks=2\n"
+        "parallel.grad_reduce_dtype=bfloat16",
         "optimizer.schedule=constant\noptimizer.warmup_steps=1000", "optimizer.warmup_steps=2000",
         "optimizer.warmup_steps=2000\noptimizer.decay_steps=1000",
         "optimizer.decay_steps=5000\noptimizer.warmup_steps=10", "optimizer.min_learning_rate=3e-4",
@@ -297,6 +300,16 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"optimizer.name=lion\noptimizer.muon_steps=3",
                "optimizer.muon_steps = 3: is read with optimizer.name = \"muon\" only; set "
                "optimizer.muon_steps = 5"},
+        Broken{
+            "optimizer.main_grads_dtype=bfloat16",
+            "optimizer.main_grads_dtype = \"bfloat16\": gradients would be narrower than weights "
+            "and activations, and train.dtype is \"float32\"; set optimizer.main_grads_dtype = "
+            "\"float32\", or train.dtype = \"bfloat16\""},
+        Broken{"optimizer.main_grads_dtype=bfloat16\ntrain.dtype=bfloat16\nparallel.ranks=2\n"
+               "train.global_batch=8",
+               "optimizer.main_grads_dtype = \"bfloat16\" with parallel.grad_reduce_dtype = "
+               "\"float32\": ranks send gradients in the type in which they keep them; set "
+               "parallel.grad_reduce_dtype = \"bfloat16\""},
         Broken{"optimizer.decay_shape=cosine",
                "optimizer.decay_shape = \"cosine\": is read with "
                "schedule = \"wsd\" only; schedule is \"cosine\""}));

@@ -20,10 +20,14 @@ struct MomentumForm {
 
 const std::vector<MomentumForm>& momentum_forms() {
   static const std::vector<MomentumForm> forms = [] {
-    const auto lion = to_attributes(LionAttributes{.weight_decay = 0.1, .has_param = true});
+    const auto lion = to_attributes(
+        LionAttributes{.weight_decay = 0.1, .has_param = true, .group = {.rate = 0.5}});
     const auto sgd = [](double momentum, bool nesterov, bool has_param) {
-      return to_attributes(SgdAttributes{
-          .momentum = momentum, .nesterov = nesterov, .weight_decay = 0.1, .has_param = has_param});
+      return to_attributes(SgdAttributes{.momentum = momentum,
+                                         .nesterov = nesterov,
+                                         .weight_decay = 0.1,
+                                         .has_param = has_param,
+                                         .group = {.rate = 0.5}});
     };
     return std::vector<MomentumForm>{
         {"lion", lion},

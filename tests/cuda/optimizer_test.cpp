@@ -35,7 +35,8 @@ KernelCase adamw_case(int64_t count, double scale, bool has_param, DType moments
   if (has_param) {
     operands.push_back(write(DType::kBF16, n));
   }
-  const AdamwAttributes attributes{.weight_decay = 0.1, .has_param = has_param};
+  const AdamwAttributes attributes{
+      .weight_decay = 0.1, .has_param = has_param, .group = {.rate = 0.5}};
   KernelCase kernel_case({"adamw", to_attributes(attributes), std::move(operands)});
   TestRandom random(3);
   kernel_case.set(1, {scale});

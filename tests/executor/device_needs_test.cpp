@@ -13,6 +13,7 @@
 #include "ops/attention.h"
 #include "ops/attention_step.h"
 #include "ops/attributes.h"
+#include "ops/grouped_linear.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/quantize.h"
@@ -291,6 +292,31 @@ TEST(DeviceNeeds, ProductsOfFp8ExpertsCountFactorsThatAreWidened) {
   EXPECT_EQ(
       bytes("scaled_grouped_linear_wgrad", wgrad, {128, 384}, read(DType::kF8E4M3, {256, 384}), dw),
       0);
+}
+
+// Kernels write fp32, and another one adds that to bf16 gradients.
+TEST(DeviceNeeds, Bf16GradientsOfExpertsCountAnFp32Result) {
+  const auto bytes = [](DType grads) {
+    return max_cuda_scratch_bytes({"grouped_linear_wgrad",
+                                   to_attributes(GroupedWgradAttributes{}),
+                                   {read(DType::kBF16, {100, 128}), read(DType::kBF16, {100, 256}),
+                                    read(DType::kI32, {4}), read_write(grads, {768, 128})}},
+                                  true);
+  };
+  EXPECT_EQ(bytes(DType::kF32), kGroupedScratchBytes);
+  EXPECT_EQ(bytes(DType::kBF16), kGroupedScratchBytes + 768u * 128 * 4);
+  const auto fp8_bytes = [](int64_t rows, DType dy) {
+    const OperandSpec scales = read(DType::kF32, {1});
+    return max_cuda_scratch_bytes(
+        {"scaled_grouped_linear_wgrad",
+         to_attributes(ScaledGroupedWgradAttributes{.rows = rows}),
+         {read(DType::kF8E4M3, {128, 384}), scales, read(dy, {256, 384}), scales,
+          read(DType::kI32, {4}), read_write(DType::kBF16, {768, 128})}},
+        true);
+  };
+  EXPECT_EQ(fp8_bytes(102, DType::kF8E4M3), 768u * 128 * 4);
+  EXPECT_EQ(fp8_bytes(102, DType::kF8E5M2),
+            102u * (128 + 256) * 2 + 768u * 128 * 4 + kGroupedScratchBytes);
 }
 
 TEST(DeviceNeeds, BiasSumsFillTheDeviceAndStayWithinTheirScratch) {

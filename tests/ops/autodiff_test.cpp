@@ -159,6 +159,27 @@ TEST(Differentiate, GivesGradientsTheTypeOfTheirValuesAndMainGradsF32) {
   }
 }
 
+// Ops whose kernels write fp32 alone do so for a bf16 main grad, too: another task adds it.
+TEST(Differentiate, WritesMainGradsInBf16WhereTheOpCan) {
+  Forward forward(DType::kBF16);
+  GraphBuilder& builder = forward.builder();
+  const ValueId x = forward.activation("x", {kRows, 6});
+  forward.loss_of(rmsnorm(builder, x, forward.param("norm", {6}), 1e-5, "norm"));
+  differentiate(forward.graph(), DType::kBF16);
+  for (const Value& value : forward.graph().values) {
+    EXPECT_TRUE(value.kind != ValueKind::kMainGrad || value.dtype == DType::kBF16) << value.name;
+  }
+  for (const Node& node : forward.graph().backward) {
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      if (forward.graph().value(node.operands[i]).kind == ValueKind::kMainGrad) {
+        const bool is_product = node.spec.op == "linear_wgrad";
+        EXPECT_EQ(node.spec.operands[i].dtype, is_product ? DType::kBF16 : DType::kF32)
+            << node.spec.op;
+      }
+    }
+  }
+}
+
 TEST(Differentiate, RefusesAGraphThatHasABackward) {
   Forward forward;
   forward.loss_of(forward.activation("x", {kRows, 6}));

@@ -43,11 +43,17 @@ TEST(AddAndCopyCheck, RefuseMixedDtypesAndShapes) {
 TEST(AccumulateCheck, AddsToAnAccumulator) {
   for (const auto& [data, wide] : {std::pair{DType::kBF16, DType::kF32},
                                    {DType::kF32, DType::kF32},
-                                   {DType::kF64, DType::kF64}}) {
+                                   {DType::kF64, DType::kF64},
+                                   {DType::kBF16, DType::kBF16},
+                                   {DType::kF32, DType::kBF16}}) {
     EXPECT_NO_THROW(check_spec({"accumulate", {}, {read(data, {2, 3}), read_write(wide, {2, 3})}}));
   }
-  expect_refused({"accumulate", {}, {read(DType::kBF16, {6}), read_write(DType::kBF16, {6})}},
-                 "operand y is bf16 [6], expected f32 [6]");
+  for (const DType narrower : {DType::kF32, DType::kBF16}) {
+    expect_refused({"accumulate", {}, {read(DType::kF64, {6}), read_write(narrower, {6})}},
+                   "y must have x's shape and be f32 (f64 for f64 x) or bf16");
+  }
+  expect_refused({"accumulate", {}, {read(DType::kBF16, {6}), read_write(DType::kBF16, {5})}},
+                 "y must have x's shape");
 }
 
 TEST(CopyAndFillCheck, TakeAnyDtypeAndRank) {

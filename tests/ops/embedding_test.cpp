@@ -128,14 +128,19 @@ TEST(EmbeddingCheck, PositionsCoverTheSequence) {
   expect_refused(positions_wgrad_spec(true, 3), "d_positions hold at least sequence rows");
 }
 
-TEST(EmbeddingCheck, TableGradientsAreAccumulatorsOfTheSameWidth) {
+TEST(EmbeddingCheck, TableGradientsAreMainGradsOfTheSameWidth) {
+  EXPECT_NO_THROW(
+      check_spec(with_operand(wgrad_spec(true, 100), 2, read_write(DType::kBF16, {100, kWidth}))));
   for (const OperandSpec& wrong :
-       {read_write(DType::kBF16, {100, kWidth}), read_write(DType::kF32, {100, kWidth + 1})}) {
+       {read_write(DType::kF64, {100, kWidth}), read_write(DType::kF32, {100, kWidth + 1})}) {
     expect_refused(with_operand(wgrad_spec(true, 100), 2, wrong),
-                   "d_table must be an accumulator of d_out's width");
+                   "d_table must be a main grad of d_out's width");
     expect_refused(with_operand(positions_wgrad_spec(true, 100), 1, wrong),
                    "d_positions must be an accumulator of d_out's width");
   }
+  expect_refused(
+      with_operand(positions_wgrad_spec(true, 100), 1, read_write(DType::kBF16, {100, kWidth})),
+      "d_positions must be an accumulator of d_out's width");
 }
 
 }  // namespace

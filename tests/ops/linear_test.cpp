@@ -70,9 +70,15 @@ TEST(LinearCheck, InputAndOutputGradientOfWgradMustHaveTheSameRows) {
                  "x and dy must agree in dtype and rows");
 }
 
-TEST(LinearCheck, MainGradsMustBeAccumulators) {
-  expect_refused(with_operand(wgrad_spec(true), 2, read_write(DType::kBF16, {7, 5})),
-                 "operand dw is bf16 [7,5], expected f32 [7,5]");
+TEST(LinearCheck, MainGradsAreF32OrBothBf16) {
+  OpSpec narrow = with_operand(wgrad_spec(true), 2, read_write(DType::kBF16, {7, 5}));
+  expect_refused(narrow, "operand db is f32 [7], expected bf16 [7]");
+  narrow = with_operand(narrow, 3, read_write(DType::kBF16, {7}));
+  EXPECT_NO_THROW(check_spec(narrow));
+  for (const size_t factor : {0, 1}) {  // gradients of f32 values are f32
+    narrow.operands[factor].dtype = DType::kF32;
+  }
+  expect_refused(narrow, "operand dw is bf16 [7,5], expected f32 [7,5]");
   expect_refused(with_operand(wgrad_spec(true), 3, read_write(DType::kBF16, {7})),
                  "operand db is bf16 [7], expected f32 [7]");
 }

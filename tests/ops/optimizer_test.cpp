@@ -41,8 +41,10 @@ TEST(AdamwCheck, HasParamDecidesTheNumberOfOperands) {
   expect_refused(with_attribute(adamw_spec(false), "has_param", true), "(param) is missing");
 }
 
-TEST(AdamwCheck, GradientsAndStateAreF32AndTheParameterBf16) {
-  expect_refused(with_operand(adamw_spec(true), 0, read(DType::kBF16, {100})), "grad must be f32");
+TEST(AdamwCheck, GradientsAreF32OrBf16StateF32AndTheParameterBf16) {
+  EXPECT_NO_THROW(check_spec(with_operand(adamw_spec(true), 0, read(DType::kBF16, {100}))));
+  expect_refused(with_operand(adamw_spec(true), 0, read(DType::kF64, {100})),
+                 "grad must be f32 or bf16");
   expect_refused(with_operand(adamw_spec(true), 4, read_write(DType::kF64, {100})),
                  "operand exp_avg is f64 [100]");
   expect_refused(with_operand(adamw_spec(true), 6, write(DType::kF32, {100})),

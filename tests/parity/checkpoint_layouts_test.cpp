@@ -303,6 +303,31 @@ RunConfig with_moments(const std::string& dtype, std::vector<std::string> layout
   return config_of("llama", layout);
 }
 
+// Gradients are not in files: a run goes on bit by bit, and may go on with the other type.
+TEST(CheckpointMainGrads, OfEitherTypeGoOnWithEitherType) {
+  const auto config_with = [](const std::string& dtype) {
+    return config_of(
+        "llama", {"parallel.ranks=2", "parallel.shard=gradients", "train.dtype=bfloat16",
+                  "parallel.grad_reduce_dtype=bfloat16", "optimizer.main_grads_dtype=" + dtype});
+  };
+  for (const std::string stored : {"float32", "bfloat16"}) {
+    for (const std::string loaded : {"float32", "bfloat16"}) {
+      SCOPED_TRACE(stored + " to " + loaded);
+      const MemoryFolder folder;
+      Session first(config_with(stored));
+      first.start_anew();
+      first.train(kStepsBefore);
+      const std::string path = first.save(folder / "c");
+      Session second(config_with(loaded));
+      second.resume(path);
+      EXPECT_EQ(second.state().weights, first.state().weights);
+      EXPECT_EQ(second.state().exp_avg_sq, first.state().exp_avg_sq);
+      EXPECT_EQ(second.train(kStepsAfter) == first.train(kStepsAfter), stored == loaded);
+      EXPECT_EQ(second.state().weights == first.state().weights, stored == loaded);
+    }
+  }
+}
+
 // Files have fp32 moments. So a run with bf16 moments loses nothing in a file and goes on with the
 // same bits, and a run may go on with the other type.
 TEST(CheckpointMoments, OfAnyTypeGoOnWithAnyType) {

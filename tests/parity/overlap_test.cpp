@@ -272,6 +272,12 @@ std::vector<Layout> overlap_layouts() {
       {"ranks=4 shard=parameters memory.gather_budget=32KiB"},
       {"ranks=4 shard=optimizer grad_reduce_dtype=bfloat16 train.dtype=bfloat16"},
       {"ranks=4 shard=gradients grad_reduce_dtype=bfloat16"},
+      {"ranks=4 shard=gradients grad_reduce_dtype=bfloat16 optimizer.main_grads_dtype=bfloat16 "
+       "train.dtype=bfloat16"},
+      {"ranks=4 tensor=2 train.microbatch=2 sequence_parallel=true shard=parameters "
+       "grad_reduce_dtype=bfloat16 optimizer.main_grads_dtype=bfloat16 train.dtype=bfloat16"},
+      {"ranks=4 pipeline=2 schedule=zb-h1 grad_reduce_dtype=bfloat16 "
+       "optimizer.main_grads_dtype=bfloat16 train.dtype=bfloat16 model.tied_embeddings=true"},
       {"ranks=4 grad_reduce_dtype=bfloat16"},
       {"ranks=4 shard=parameters shard_replicas=2 bucket=virtual_stage"},
       {"ranks=4 shard=optimizer shard_replicas=2 bucket=bytes bucket_bytes=9000"},

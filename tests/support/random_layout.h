@@ -23,7 +23,8 @@ namespace braid {
 /// weights are gathered. At most eight ranks; widths of 16; two to eight layers.
 class RandomLayout {
  public:
-  explicit RandomLayout(uint64_t seed) : random_(seed * 0x9E3779B97F4A7C15u + 1) {}
+  explicit RandomLayout(uint64_t seed)
+      : random_(seed * 0x9E3779B97F4A7C15u + 1), of_gradients_(seed) {}
 
   /// Overrides of a configuration, in words; they may be impossible together.
   std::vector<std::string> draw() {
@@ -36,6 +37,7 @@ class RandomLayout {
     draw_shards();
     draw_memory();
     draw_mtp();
+    draw_main_grads();
     return words_;
   }
 
@@ -110,6 +112,7 @@ class RandomLayout {
     set("train.global_batch", microbatch * data_ * microbatches_);
     set("train.sequence", 2 * context_ * tensor_ * (1 + below(2)));
     set("train.dtype", any({"float32", "float32", "bfloat16"}));
+    is_bf16_ = words_.back() == "train.dtype=bfloat16";
     if (one_in(5)) {
       set("optimizer.clip_norm", 0);
     }
@@ -138,6 +141,13 @@ class RandomLayout {
     }
   }
 
+  void draw_main_grads() {
+    if (is_bf16_ && of_gradients_() % 2 == 0) {
+      set("optimizer.main_grads_dtype", "bfloat16");
+      set("parallel.grad_reduce_dtype", "bfloat16");
+    }
+  }
+
   /// Positions of gpt2 cannot be looked up again.
   void draw_mtp() {
     if (one_in(4) && std::ranges::find(words_, "model.family=gpt2") == words_.end()) {
@@ -160,9 +170,11 @@ class RandomLayout {
   }
 
   std::mt19937_64 random_;
+  std::mt19937_64 of_gradients_;  // its own, so that all else is drawn as without it
   std::vector<std::string> words_;
   int64_t tensor_ = 1, pipeline_ = 1, context_ = 1, data_ = 1;
   int64_t stages_ = 1;
+  bool is_bf16_ = false;
   int64_t microbatches_ = 1;
 };
 

@@ -102,6 +102,27 @@ TEST(LayoutEstimator, CountsTheMomentsOfTheOptimizer) {
   EXPECT_EQ(with_two - bytes_of(plain), 4 * elems);
 }
 
+// 2 bytes less of gradients, in any shards, and half the time of their reductions.
+TEST(LayoutEstimator, CountsNarrowGradients) {
+  PatternRun run("attention+mlp*4");
+  run.config.train.dtype = "bfloat16";
+  for (const ShardKind shard : {ShardKind::kNone, ShardKind::kGradients}) {
+    const Layout wide{.data = 4, .shard = shard};
+    Layout narrow = wide;
+    narrow.main_grads = DType::kBF16;
+    const LayerPrices prices = price_layers(run.config, run.spec, 0, wide, *run.model);
+    const LayoutEstimator estimator(run.config, run.spec, *run.model);
+    const double elems = 4 * prices.kinds[0].parameters + prices.ends.parameters;
+    const double unit = std::max(prices.kinds[0].parameters, prices.ends.parameters);
+    EXPECT_NEAR(
+        estimator.bounds(wide, prices).peak_bytes - estimator.bounds(narrow, prices).peak_bytes,
+        2 * (shard == ShardKind::kNone ? elems : elems / 4 + unit), 1);
+    EXPECT_LT(estimator.step_ns(narrow, prices), estimator.step_ns(wide, prices));
+    const double updates = price_layers(run.config, run.spec, 0, wide, *run.model).ends.update_ns;
+    EXPECT_LT(price_layers(run.config, run.spec, 0, narrow, *run.model).ends.update_ns, updates);
+  }
+}
+
 // Copies that share their state update a part of it each.
 TEST(LayoutEstimator, CountsTheStateThatCopiesShare) {
   const PatternRun run("attention+mlp*4");

@@ -198,6 +198,20 @@ TEST(LayoutSpace, TypesOfMomentsAreChosenOnlyOnRequest) {
       HasSubstr("--vary \"train.dtype\": the search does not choose this key"));
 }
 
+TEST(LayoutSpace, TypesOfGradientsAreChosenOnlyOnRequestAndForBf16) {
+  RunConfig config = small_search_run(4);
+  for (const std::string dtype : {"float32", "bfloat16"}) {
+    config.train.dtype = dtype;
+    const LayoutSpace as_given = space_of(config, "h100x4");
+    EXPECT_EQ(std::ranges::count(as_given.layouts, DType::kBF16, &Layout::main_grads), 0);
+    const LayoutSpace both = space_of(config, "h100x4", {.varied = {"optimizer.main_grads_dtype"}});
+    EXPECT_EQ(std::ranges::count(both.layouts, DType::kF32, &Layout::main_grads),
+              std::ssize(as_given.layouts));
+    EXPECT_EQ(std::ranges::count(both.layouts, DType::kBF16, &Layout::main_grads),
+              dtype == "bfloat16" ? std::ssize(as_given.layouts) : 0);
+  }
+}
+
 TEST(LayoutSpace, UsualLayoutsAreThoseOfPublishedRuns) {
   const Layout recipe{.tensor = 4,
                       .context = 2,

@@ -52,6 +52,18 @@ TEST(Layout, NamesSayWhatCopiesShareAndHowMomentsAreKept) {
   EXPECT_EQ(layout_of(with_layout(config, layout)), layout);
 }
 
+// Ranks send bf16 gradients in bf16.
+TEST(Layout, NarrowGradientsAreReducedInTheirType) {
+  const Layout layout{.data = 8, .main_grads = DType::kBF16};
+  EXPECT_EQ(layout_name(layout), "dp8 grads=bfloat16 mb1");
+  const RunConfig config = small_search_run(8);
+  EXPECT_THAT(layout_overrides(config, layout),
+              UnorderedElementsAre("parallel.ranks=8", "parallel.data=8",
+                                   "optimizer.main_grads_dtype=bfloat16",
+                                   "parallel.grad_reduce_dtype=bfloat16"));
+  EXPECT_EQ(layout_of(with_layout(config, layout)), layout);
+}
+
 TEST(Layout, OverridesMakeTheSameRun) {
   const RunConfig config = small_search_run(8);
   const Layout layout{.tensor = 2,
@@ -87,10 +99,11 @@ TEST(Layout, OnlySearchedKeysCanBeFixed) {
       message_of<ConfigError>([] { check_searched_key("parallel.tensr"); }),
       AllOf(HasSubstr("--fix \"parallel.tensr\""), HasSubstr("did you mean \"parallel.tensor\"?")));
   EXPECT_NO_THROW(check_varied_key("optimizer.moments_dtype"));
+  EXPECT_NO_THROW(check_varied_key("optimizer.main_grads_dtype"));
   EXPECT_THAT(
       message_of<ConfigError>([] { check_varied_key("parallel.tensor"); }),
       HasSubstr("--vary \"parallel.tensor\": the search does not choose this key; on request "
-                "it chooses optimizer.moments_dtype"));
+                "it chooses optimizer.moments_dtype, optimizer.main_grads_dtype"));
 }
 
 }  // namespace

@@ -209,6 +209,21 @@ size_t grouped_bytes(const OpSpec& /*spec*/) {
   return kGroupedScratchBytes;
 }
 
+/// At most: kernels that write bf16 themselves need no fp32 result.
+size_t grouped_wgrad_bytes(const OpSpec& spec) {
+  const OperandSpec& dw = spec.operands.back();
+  return kGroupedScratchBytes + (dw.dtype == DType::kBF16 ? wide_result_bytes(dw) : 0);
+}
+
+size_t scaled_grouped_wgrad_bytes(const OpSpec& spec) {
+  const OperandSpec& dw = spec.operands.back();
+  if (multiplies_grouped_fp8(spec)) {
+    return dw.dtype == DType::kBF16 ? wide_result_bytes(dw) : 0;
+  }
+  const WidenedGroupedProduct widened(spec);
+  return widened.bytes + grouped_wgrad_bytes(widened.product);
+}
+
 size_t scaled_grouped_bytes(const OpSpec& spec) {
   return multiplies_grouped_fp8(spec) ? 0
                                       : WidenedGroupedProduct(spec).bytes + kGroupedScratchBytes;
@@ -229,7 +244,7 @@ constexpr std::array kScratch = {
     ScratchEntry{&kSortRowsOp, sort_bytes},
     ScratchEntry{&kGroupedLinearOp, grouped_bytes},
     ScratchEntry{&kGroupedLinearDgradOp, grouped_bytes},
-    ScratchEntry{&kGroupedLinearWgradOp, grouped_bytes},
+    ScratchEntry{&kGroupedLinearWgradOp, grouped_wgrad_bytes},
     ScratchEntry{&kRmsnormBackwardOp, norm_backward_bytes<1>},
     ScratchEntry{&kLayernormBackwardOp, norm_backward_bytes<2>},
     ScratchEntry{&kHeadNormBackwardOp, head_norm_backward_bytes},
@@ -257,7 +272,7 @@ constexpr std::array kScratch = {
     ScratchEntry{&kScaledLinearWgradOp, scaled_product_bytes<ScaledLinearWgradAttributes>},
     ScratchEntry{&kScaledGroupedLinearOp, scaled_grouped_bytes},
     ScratchEntry{&kScaledGroupedLinearDgradOp, scaled_grouped_bytes},
-    ScratchEntry{&kScaledGroupedLinearWgradOp, scaled_grouped_bytes},
+    ScratchEntry{&kScaledGroupedLinearWgradOp, scaled_grouped_wgrad_bytes},
 };
 
 }  // namespace

@@ -42,10 +42,22 @@ void add_partial_sums(WorkerPool& workers, const W* partials, int64_t num_blocks
   });
 }
 
-/// sums[c] (+)= sum over rows of x[n][c]. `partials` holds partial_sums_bytes.
-template <class T>
+/// The same into bf16, rounded once. Overwrites partials.
+inline void add_partial_sums(WorkerPool& workers, float* partials, int64_t num_blocks,
+                             int64_t width, bool accumulate, BFloat16* sums) {
+  add_partial_sums(workers, partials + width, num_blocks - 1, width, /*accumulate=*/true, partials);
+  run_pieces(workers, width, kMinElemsPerPiece, [&](int, int64_t begin, int64_t end) {
+    for (int64_t c = begin; c < end; ++c) {
+      store(sums, c, partials[c] + (accumulate ? static_cast<float>(sums[c]) : 0.0F));
+    }
+  });
+}
+
+/// sums[c] (+)= sum over rows of x[n][c]; at least one row. `partials` holds partial_sums_bytes.
+/// Sum: Wide<T>, or BFloat16 as T.
+template <class T, class Sum>
 void column_sums(WorkerPool& workers, const T* x, int64_t rows, int64_t width, bool accumulate,
-                 Wide<T>* partials, Wide<T>* sums) {
+                 Wide<T>* partials, Sum* sums) {
   const RowBlocks blocks{rows};
   const int64_t grain = row_grain(blocks.rows_per_block() * width);
   run_pieces(workers, blocks.count(), grain, [&](int, int64_t begin, int64_t end) {

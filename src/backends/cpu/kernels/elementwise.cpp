@@ -25,15 +25,15 @@ CpuKernel add_kernel(int64_t count) {
   }};
 }
 
-template <class T>
+template <class T, class Sum>
 CpuKernel accumulate_kernel(int64_t count) {
   return {.run = [count](const KernelArgs& args) {
     const T* const x = args.data<const T>(0);
-    auto* const y = args.data<Wide<T>>(1);
+    auto* const y = args.data<Sum>(1);
     run_pieces(args.workers, count, kMinElemsPerPiece, [&](int, int64_t begin, int64_t end) {
 #pragma omp simd
       for (int64_t i = begin; i < end; ++i) {
-        y[i] += static_cast<Wide<T>>(x[i]);
+        store(y, i, static_cast<Wide<Sum>>(y[i]) + static_cast<Wide<Sum>>(x[i]));
       }
     });
   }};
@@ -85,7 +85,11 @@ CpuKernel make_add(const OpSpec& spec, int /*num_workers*/) {
 
 CpuKernel make_accumulate(const OpSpec& spec, int /*num_workers*/) {
   const int64_t count = spec.operands[0].shape.num_elems();
-  return dispatch_dtype(spec, 0, [&]<class T>() { return accumulate_kernel<T>(count); });
+  if (spec.operands[1].dtype == DType::kBF16) {
+    return dispatch_gradient(spec,
+                             [&]<class T>() { return accumulate_kernel<T, BFloat16>(count); });
+  }
+  return dispatch_dtype(spec, 0, [&]<class T>() { return accumulate_kernel<T, Wide<T>>(count); });
 }
 
 CpuKernel make_cast(const OpSpec& spec, int /*num_workers*/) {

@@ -1,5 +1,9 @@
 #include "ops/embedding.h"
 
+#include <algorithm>
+#include <numeric>
+#include <span>
+
 #include "backends/cpu/kernels/factories.h"
 #include "backends/cpu/kernels/support.h"
 #include "ops/attributes.h"
@@ -109,6 +113,58 @@ CpuKernel embedding_wgrad_kernel(const OpSpec& spec) {
   }};
 }
 
+/// Rows by token, and those of one token in ascending order.
+void sort_by_token(const TableRows& table_rows, const int32_t* tokens, std::span<int32_t> rows) {
+  std::iota(rows.begin(), rows.end(), 0);
+  for (const int32_t row : rows) {
+    row_of_token(table_rows, tokens, row);  // throws if there is none
+  }
+  std::sort(rows.begin(), rows.end(), [tokens](int32_t a, int32_t b) {
+    return tokens[a] != tokens[b] ? tokens[a] < tokens[b] : a < b;
+  });
+}
+
+/// Into bf16: the rows of a token are summed in fp32 before the sum is rounded. Workers share the
+/// columns, in the order above.
+CpuKernel narrow_embedding_wgrad_kernel(const OpSpec& spec) {
+  const auto attributes = attributes_of<EmbeddingWgradAttributes>(spec);
+  const bool accumulate = attributes.accumulate;
+  const int64_t rows = spec.operands[0].shape[0];
+  const TableRows table_rows(attributes.vocabulary, attributes.vocabulary_begin,
+                             spec.operands[2].shape[0]);
+  const int64_t width = spec.operands[2].shape[1];
+  const int64_t touched_rows = accumulate ? rows : rows + table_rows.count;
+  const int64_t grain = (row_grain(touched_rows) + 63) / 64 * 64;
+  const size_t order_bytes = align_scratch(sizeof(int32_t) * static_cast<size_t>(rows));
+  return {.run =
+              [=](const KernelArgs& args) {
+                const auto* const tokens = args.data<const int32_t>(0);
+                const auto* const d_out = args.data<const BFloat16>(1);
+                auto* const d_table = args.data<BFloat16>(2);
+                auto* const order = reinterpret_cast<int32_t*>(args.scratch.data());
+                auto* const sums = reinterpret_cast<float*>(args.scratch.data() + order_bytes);
+                sort_by_token(table_rows, tokens, {order, static_cast<size_t>(rows)});
+                run_pieces(args.workers, width, grain, [&](int, int64_t begin, int64_t end) {
+                  for (int64_t v = 0; v < (accumulate ? 0 : table_rows.count); ++v) {
+                    std::fill_n(d_table + v * width + begin, end - begin, BFloat16(0.0F));
+                  }
+                  for (int64_t i = 0; i < rows;) {
+                    const int32_t token = tokens[order[i]];
+                    const int64_t row = row_of_token(table_rows, tokens, order[i]);
+                    std::fill(sums + begin, sums + end, 0.0F);
+                    for (; i < rows && tokens[order[i]] == token; ++i) {
+                      accumulate_row(d_out + order[i] * width + begin, end - begin, sums + begin);
+                    }
+                    for (int64_t c = begin; row != kElsewhere && c < end; ++c) {
+                      BFloat16* const to = d_table + row * width;
+                      store(to, c, static_cast<float>(to[c]) + sums[c]);
+                    }
+                  }
+                });
+              },
+          .scratch_bytes = order_bytes + align_scratch(sizeof(float) * static_cast<size_t>(width))};
+}
+
 /// With documents: each worker adds the rows at its positions, in their order.
 template <class T>
 CpuKernel document_position_wgrad_kernel(const OpSpec& spec) {
@@ -178,7 +234,9 @@ CpuKernel make_embedding(const OpSpec& spec, int /*num_workers*/) {
 }
 
 CpuKernel make_embedding_wgrad(const OpSpec& spec, int /*num_workers*/) {
-  return dispatch_dtype(spec, 1, [&]<class T>() { return embedding_wgrad_kernel<T>(spec); });
+  return spec.operands[2].dtype == DType::kBF16
+             ? narrow_embedding_wgrad_kernel(spec)
+             : dispatch_dtype(spec, 1, [&]<class T>() { return embedding_wgrad_kernel<T>(spec); });
 }
 
 CpuKernel make_position_embedding_wgrad(const OpSpec& spec, int /*num_workers*/) {

@@ -64,9 +64,8 @@ CpuKernel dgrad_kernel(const OpSpec& spec, int num_workers) {
           .scratch_bytes = gemm_scratch_bytes<T>(num_workers)};
 }
 
-template <class T>
+template <class T, class Grad>
 CpuKernel wgrad_kernel(const OpSpec& spec, int num_workers) {
-  using W = Wide<T>;
   const int64_t rows = spec.operands[0].shape[0];
   const int64_t in = spec.operands[0].shape[1];
   const int64_t out = spec.operands[1].shape[1];
@@ -77,21 +76,22 @@ CpuKernel wgrad_kernel(const OpSpec& spec, int num_workers) {
                 const ExpertRanges ranges(args.data<const int32_t>(2), num_experts, rows);
                 const auto product_of = [&](int64_t expert) {
                   const ExpertRange mine = ranges[expert];
-                  return GemmArgs<T, W>{.transpose_a = true,
-                                        .m = out,
-                                        .n = in,
-                                        .k = mine.count,
-                                        .a = args.data<const T>(1) + mine.begin * out,
-                                        .lda = out,
-                                        .b = args.data<const T>(0) + mine.begin * in,
-                                        .ldb = in,
-                                        .c = args.data<W>(3) + expert * out * in,
-                                        .ldc = in,
-                                        .beta = beta};
+                  return GemmArgs<T, Grad>{.transpose_a = true,
+                                           .m = out,
+                                           .n = in,
+                                           .k = mine.count,
+                                           .a = args.data<const T>(1) + mine.begin * out,
+                                           .lda = out,
+                                           .b = args.data<const T>(0) + mine.begin * in,
+                                           .ldb = in,
+                                           .c = args.data<Grad>(3) + expert * out * in,
+                                           .ldc = in,
+                                           .beta = beta};
                 };
-                gemm_groups<T, W>(args.workers, num_experts, std::cref(product_of), args.scratch);
+                gemm_groups<T, Grad>(args.workers, num_experts, std::cref(product_of),
+                                     args.scratch);
               },
-          .scratch_bytes = gemm_scratch_bytes<T, W>(num_workers)};
+          .scratch_bytes = gemm_scratch_bytes<T, Grad>(num_workers)};
 }
 
 }  // namespace
@@ -105,7 +105,8 @@ CpuKernel make_grouped_linear_dgrad(const OpSpec& spec, int num_workers) {
 }
 
 CpuKernel make_grouped_linear_wgrad(const OpSpec& spec, int num_workers) {
-  return dispatch_dtype(spec, 0, [&]<class T>() { return wgrad_kernel<T>(spec, num_workers); });
+  return dispatch_main_grad(
+      spec, 0, 3, [&]<class T, class Grad>() { return wgrad_kernel<T, Grad>(spec, num_workers); });
 }
 
 }  // namespace braid

@@ -74,7 +74,7 @@ CpuKernel linear_dgrad_kernel(const OpSpec& spec, int num_workers) {
           .scratch_bytes = gemm_scratch_bytes<T>(num_workers)};
 }
 
-template <class T>
+template <class T, class Grad>
 CpuKernel linear_wgrad_kernel(const OpSpec& spec, int num_workers) {
   using W = Wide<T>;
   const int64_t rows = spec.operands[0].shape[0];
@@ -88,24 +88,24 @@ CpuKernel linear_wgrad_kernel(const OpSpec& spec, int num_workers) {
                 const T* const dy = args.data<const T>(1);
                 if (attributes.has_bias) {
                   column_sums(args.workers, dy, rows, out, attributes.accumulate,
-                              reinterpret_cast<W*>(args.scratch.data()), args.data<W>(3));
+                              reinterpret_cast<W*>(args.scratch.data()), args.data<Grad>(3));
                 }
                 gemm(args.workers,
-                     GemmArgs<T, W>{.transpose_a = true,
-                                    .m = features,
-                                    .n = in,
-                                    .k = rows,
-                                    .a = dy + attributes.features.first_feature,
-                                    .lda = out,
-                                    .b = args.data<const T>(0),
-                                    .ldb = in,
-                                    .c = args.data<W>(2),
-                                    .ldc = in,
-                                    .beta = attributes.accumulate ? 1.0 : 0.0},
+                     GemmArgs<T, Grad>{.transpose_a = true,
+                                       .m = features,
+                                       .n = in,
+                                       .k = rows,
+                                       .a = dy + attributes.features.first_feature,
+                                       .lda = out,
+                                       .b = args.data<const T>(0),
+                                       .ldb = in,
+                                       .c = args.data<Grad>(2),
+                                       .ldc = in,
+                                       .beta = attributes.accumulate ? 1.0 : 0.0},
                      args.scratch);
               },
           // The sums end before the product uses the same memory.
-          .scratch_bytes = std::max(sums_bytes, gemm_scratch_bytes<T, W>(num_workers))};
+          .scratch_bytes = std::max(sums_bytes, gemm_scratch_bytes<T, Grad>(num_workers))};
 }
 
 }  // namespace
@@ -120,8 +120,9 @@ CpuKernel make_linear_dgrad(const OpSpec& spec, int num_workers) {
 }
 
 CpuKernel make_linear_wgrad(const OpSpec& spec, int num_workers) {
-  return dispatch_dtype(spec, 0,
-                        [&]<class T>() { return linear_wgrad_kernel<T>(spec, num_workers); });
+  return dispatch_main_grad(spec, 0, 2, [&]<class T, class Grad>() {
+    return linear_wgrad_kernel<T, Grad>(spec, num_workers);
+  });
 }
 
 }  // namespace braid

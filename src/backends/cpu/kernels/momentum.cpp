@@ -76,21 +76,23 @@ uint32_t bits_for(float grad, float weight, const Moment& moment, uint32_t seed)
   }
 }
 
-template <class Rule, class Moment>
-void move_range(const Rule& rule, const StepFactors& step, const float* grad, float* weight,
+template <class Rule, class Grad, class Moment>
+void move_range(const Rule& rule, const StepFactors& step, const Grad* grads, float* weight,
                 Moment* exp_avg, int64_t begin, int64_t end) {
 #pragma omp simd
   for (int64_t i = begin; i < end; ++i) {
-    const Moved moved = rule(grad[i] * step.scale, exp_avg[i]);
+    const float grad = grads[i];
+    const Moved moved = rule(grad * step.scale, exp_avg[i]);
     const float decayed = weight[i] - step.decay * weight[i];
-    const uint32_t random = bits_for(grad[i], weight[i], exp_avg[i], step.seed);
+    const uint32_t random = bits_for(grad, weight[i], exp_avg[i], step.seed);
     store_moment(exp_avg[i], moved.moment, random);
     weight[i] = decayed - step.rate * moved.direction;
   }
 }
 
 /// Without a moment.
-void descend_range(const StepFactors& step, const float* grad, float* weight, int64_t begin,
+template <class Grad>
+void descend_range(const StepFactors& step, const Grad* grad, float* weight, int64_t begin,
                    int64_t end) {
 #pragma omp simd
   for (int64_t i = begin; i < end; ++i) {
@@ -120,20 +122,22 @@ CpuKernel blocks_kernel(const OpSpec& spec, const UpdateFacts& facts, const Upda
   }};
 }
 
-template <class Moment, class Rule>
+template <class Grad, class Moment, class Rule>
 CpuKernel moving_kernel(const OpSpec& spec, const UpdateFacts& facts, const Rule& rule) {
   return blocks_kernel(
       spec, facts,
       [=](const StepFactors& step, const KernelArgs& args, int64_t begin, int64_t end) {
-        move_range(rule, step, args.data<const float>(0), args.data<float>(3), args.data<Moment>(4),
+        move_range(rule, step, args.data<const Grad>(0), args.data<float>(3), args.data<Moment>(4),
                    begin, end);
       });
 }
 
 template <class Rule>
 CpuKernel moving_kernel_of(const OpSpec& spec, const UpdateFacts& facts, const Rule& rule) {
-  return facts.narrow ? moving_kernel<BFloat16>(spec, facts, rule)
-                      : moving_kernel<float>(spec, facts, rule);
+  return dispatch_gradient(spec, [&]<class Grad>() {
+    return facts.narrow ? moving_kernel<Grad, BFloat16>(spec, facts, rule)
+                        : moving_kernel<Grad, float>(spec, facts, rule);
+  });
 }
 
 }  // namespace
@@ -163,10 +167,13 @@ CpuKernel make_sgd(const OpSpec& spec, int /*num_workers*/) {
         Sgd{.momentum = static_cast<float>(attributes.momentum), .nesterov = attributes.nesterov});
   }
   facts.param_operand = 4;
-  return blocks_kernel(
-      spec, facts, [](const StepFactors& step, const KernelArgs& args, int64_t begin, int64_t end) {
-        descend_range(step, args.data<const float>(0), args.data<float>(3), begin, end);
-      });
+  return dispatch_gradient(spec, [&]<class Grad>() {
+    return blocks_kernel(
+        spec, facts,
+        [](const StepFactors& step, const KernelArgs& args, int64_t begin, int64_t end) {
+          descend_range(step, args.data<const Grad>(0), args.data<float>(3), begin, end);
+        });
+  });
 }
 
 }  // namespace braid

@@ -11,15 +11,15 @@
 namespace braid {
 namespace {
 
-/// Moment: float or BFloat16; T: of the update.
-template <class Moment, class T>
+/// Grad, Moment: float or BFloat16; T: of the update.
+template <class Grad, class Moment, class T>
 CpuKernel momentum_kernel(const OpSpec& spec) {
   const int64_t count = spec.operands[0].shape.num_elems();
   const auto attributes = attributes_of<MuonMeanAttributes>(spec);
   const auto momentum = static_cast<float>(attributes.momentum);
   const auto rest = static_cast<float>(1.0 - attributes.momentum);
   return {.run = [=](const KernelArgs& args) {
-    const float* const grad = args.data<const float>(0);
+    const Grad* const grads = args.data<const Grad>(0);
     const float scale = *args.data<const float>(1);
     const uint32_t seed = std::is_same_v<Moment, BFloat16>
                               ? std::bit_cast<uint32_t>(args.data<const float>(2)[3])
@@ -32,12 +32,13 @@ CpuKernel momentum_kernel(const OpSpec& spec) {
           store(update, i, 0.0f);
           continue;
         }
-        const float g = grad[i] * scale;
+        const float grad = grads[i];
+        const float g = grad * scale;
         const float mean = momentum * exp_avg[i] + rest * g;
         uint32_t random = 0;
         if constexpr (std::is_same_v<Moment, BFloat16>) {
-          random = moment_rounding_bits(std::bit_cast<uint32_t>(grad[i]), 0,
-                                        uint32_t{exp_avg[i].bits}, seed);
+          random = moment_rounding_bits(std::bit_cast<uint32_t>(grad), 0, uint32_t{exp_avg[i].bits},
+                                        seed);
         }
         store_moment(exp_avg[i], mean, random);
         store(update, i, attributes.nesterov ? rest * g + momentum * mean : mean);
@@ -146,9 +147,11 @@ CpuKernel for_dtype(const OpSpec& spec, size_t operand, const Make& make) {
 }  // namespace
 
 CpuKernel make_muon_mean(const OpSpec& spec, int /*num_workers*/) {
-  return for_dtype(spec, 4, [&]<class T>() {
-    return moments_dtype(spec) == DType::kBF16 ? momentum_kernel<BFloat16, T>(spec)
-                                               : momentum_kernel<float, T>(spec);
+  return dispatch_gradient(spec, [&]<class Grad>() {
+    return for_dtype(spec, 4, [&]<class T>() {
+      return moments_dtype(spec) == DType::kBF16 ? momentum_kernel<Grad, BFloat16, T>(spec)
+                                                 : momentum_kernel<Grad, float, T>(spec);
+    });
   });
 }
 

@@ -98,25 +98,26 @@ uint32_t rounding_bits(float grad, float weight, const Moment& exp_avg, const Mo
 }
 
 /// grad, weight, exp_avg, exp_avg_sq [n]; ranges do not overlap.
-template <class Moment>
-void adamw_range(const AdamwStep& step, const float* grad, float* weight, Moment* exp_avg,
+template <class Grad, class Moment>
+void adamw_range(const AdamwStep& step, const Grad* grads, float* weight, Moment* exp_avg,
                  Moment* exp_avg_sq, int64_t begin, int64_t end) {
 #pragma omp simd
   for (int64_t i = begin; i < end; ++i) {
-    const float g = grad[i] * step.scale;
+    const float grad = grads[i];
+    const float g = grad * step.scale;
     const float m = step.beta1 * exp_avg[i] + step.one_minus_beta1 * g;
     const float v = step.beta2 * exp_avg_sq[i] + step.one_minus_beta2 * g * g;
     const float decayed = weight[i] - step.decay * weight[i];
     const float denominator = std::sqrt(v) * step.inv_sqrt_c2 + step.epsilon;
-    const uint32_t random = rounding_bits(grad[i], weight[i], exp_avg[i], exp_avg_sq[i], step.seed);
+    const uint32_t random = rounding_bits(grad, weight[i], exp_avg[i], exp_avg_sq[i], step.seed);
     store_moment(exp_avg[i], m, random);
     store_moment(exp_avg_sq[i], v, random >> 16);
     weight[i] = decayed - step.step_size * m / denominator;
   }
 }
 
-/// Moment: float or BFloat16.
-template <class Moment>
+/// Grad, Moment: float or BFloat16.
+template <class Grad, class Moment>
 CpuKernel adamw_kernel(const OpSpec& spec) {
   const int64_t count = spec.operands[0].shape.num_elems();
   const auto num_scalars = static_cast<size_t>(spec.operands[2].shape.num_elems());
@@ -129,7 +130,7 @@ CpuKernel adamw_kernel(const OpSpec& spec) {
       for (int64_t i = begin; i < end; i += kUpdateBlock) {
         const int64_t stop = std::min(end, i + kUpdateBlock);
         if (scale != 0.0f) {
-          adamw_range(step, args.data<const float>(0), weight, args.data<Moment>(4),
+          adamw_range(step, args.data<const Grad>(0), weight, args.data<Moment>(4),
                       args.data<Moment>(5), i, stop);
         }
         if (attributes.has_param) {
@@ -166,25 +167,30 @@ CpuKernel make_clip_scale(const OpSpec& spec, int /*num_workers*/) {
 }
 
 CpuKernel make_adamw(const OpSpec& spec, int /*num_workers*/) {
-  return moments_dtype(spec) == DType::kBF16 ? adamw_kernel<BFloat16>(spec)
-                                             : adamw_kernel<float>(spec);
+  return dispatch_gradient(spec, [&]<class Grad>() {
+    return moments_dtype(spec) == DType::kBF16 ? adamw_kernel<Grad, BFloat16>(spec)
+                                               : adamw_kernel<Grad, float>(spec);
+  });
 }
 
 CpuKernel make_balance_update(const OpSpec& spec, int /*num_workers*/) {
   const int64_t count = spec.operands[0].shape.num_elems();
   const auto attributes = attributes_of<BalanceUpdateAttributes>(spec);
-  return {.run = [=, rate = static_cast<float>(attributes.rate)](const KernelArgs& args) {
-    const float* const grad = args.data<const float>(0);
-    float* const weight = args.data<float>(2);
-    if (*args.data<const float>(1) != 0.0f) {
-      for (int64_t i = 0; i < count; ++i) {
-        weight[i] -= rate * static_cast<float>((grad[i] > 0 ? 1 : 0) - (grad[i] < 0 ? 1 : 0));
+  return dispatch_gradient(spec, [&]<class Grad>() -> CpuKernel {
+    return {.run = [=, rate = static_cast<float>(attributes.rate)](const KernelArgs& args) {
+      const Grad* const grads = args.data<const Grad>(0);
+      float* const weight = args.data<float>(2);
+      if (*args.data<const float>(1) != 0.0f) {
+        for (int64_t i = 0; i < count; ++i) {
+          const float grad = grads[i];
+          weight[i] -= rate * static_cast<float>((grad > 0 ? 1 : 0) - (grad < 0 ? 1 : 0));
+        }
       }
-    }
-    if (attributes.has_param) {
-      round_to_param(weight, args.data<BFloat16>(3), 0, count);
-    }
-  }};
+      if (attributes.has_param) {
+        round_to_param(weight, args.data<BFloat16>(3), 0, count);
+      }
+    }};
+  });
 }
 
 CpuKernel make_average_weights(const OpSpec& spec, int /*num_workers*/) {

@@ -123,7 +123,7 @@ void sum_panel_as_hopper(const KernelArgs& args, const ScaledProduct& product,
   });
 }
 
-/// The panel of the product in fp32.
+/// The panel of the product in fp32, added to `c` if that is where the result lies.
 void compute_panel(const KernelArgs& args, const ScaledProduct& product,
                    const ScaledProductPart& part, const Panel& panel, float* c) {
   if (product.hopper) {
@@ -140,7 +140,8 @@ void finish_panel(const KernelArgs& args, const ScaledProduct& product, int64_t 
       product.bias < 0 ? nullptr : args.data<const T>(static_cast<size_t>(product.bias));
   run_pieces(args.workers, rows, row_grain(width), [&](int, int64_t begin, int64_t end) {
     for (int64_t i = begin * width; i < end * width; ++i) {
-      store(to, i, c[i] + (bias == nullptr ? 0.0F : static_cast<float>(bias[i % width])));
+      const float before = product.accumulate ? static_cast<float>(to[i]) : 0.0F;
+      store(to, i, c[i] + (bias == nullptr ? before : static_cast<float>(bias[i % width])));
     }
   });
 }
@@ -159,6 +160,8 @@ void run_panels(const KernelArgs& args, const ScaledProduct& product,
            .is_split = product.hopper.has_value()},
           panel.b);
   T* to = args.data<T>(product.result) + part.result_row * part.b_rows.size();
+  ScaledProduct in_scratch = product;
+  in_scratch.accumulate = false;
   for (int64_t row = part.a_rows.begin; row < part.a_rows.end; row += kPanelRows) {
     panel.rows = {row, std::min(part.a_rows.end, row + kPanelRows)};
     convert(args, product.a,
@@ -174,7 +177,7 @@ void run_panels(const KernelArgs& args, const ScaledProduct& product,
         continue;
       }
     }
-    compute_panel(args, product, part, panel, c);
+    compute_panel(args, in_scratch, part, panel, c);
     finish_panel(args, product, panel.rows.size(), part.b_rows.size(), c, to);
     to += panel.rows.size() * part.b_rows.size();
   }

@@ -33,7 +33,7 @@ struct ScaledProductPart {
   int64_t depth() const { return a_depth.size(); }
 };
 
-/// c = a b^T (+ bias, + c), of operands of a task.
+/// c = a b^T (+ bias, or + c), of operands of a task.
 struct ScaledProduct {
   ScaledFactor a;
   ScaledFactor b;

@@ -46,6 +46,29 @@ CpuKernel dispatch_dtype(const OpSpec& spec, size_t operand, const Make& make) {
   }
 }
 
+/// The same for operand `result`, a main grad of bf16 values, float or BFloat16, beside the type of
+/// operand `operand`: make.template operator()<T, Grad>(). For other values Grad is Wide<T>.
+template <class Make>
+CpuKernel dispatch_main_grad(const OpSpec& spec, size_t operand, size_t result, const Make& make) {
+  return dispatch_dtype(spec, operand, [&]<class T>() {
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      return spec.operands.at(result).dtype == DType::kBF16
+                 ? make.template operator()<T, BFloat16>()
+                 : make.template operator()<T, float>();
+    } else {
+      return make.template operator()<T, Wide<T>>();
+    }
+  });
+}
+
+/// make.template operator()<Grad>() for the gradient of an optimizer's op, operand 0: float or
+/// BFloat16.
+template <class Make>
+CpuKernel dispatch_gradient(const OpSpec& spec, const Make& make) {
+  return spec.operands.at(0).dtype == DType::kBF16 ? make.template operator()<BFloat16>()
+                                                   : make.template operator()<float>();
+}
+
 /// `workers.run` without the allocation of a std::function for a large lambda.
 template <class Piece>
 void run_pieces(WorkerPool& workers, int64_t count, int64_t grain, const Piece& piece) {

@@ -72,6 +72,7 @@ void launch(const BiasGradArgs& args, cudaStream_t stream) {
   BRAID_CUDA_CHECK(cudaGetLastError());
   launch_column_sums({.partials = args.scratch,
                       .sums = args.db,
+                      .narrow_sums = args.narrow_db,
                       .width = args.columns,
                       .num_partials = static_cast<int>(chunks),
                       .accumulate = args.accumulate},

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cuda_bf16.h>
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
@@ -13,13 +14,14 @@ struct BiasGradArgs {
   DType dtype = DType::kBF16;
   int64_t rows = 0;
   int64_t columns = 0;
-  bool accumulate = false;   ///< add to `db` instead of overwriting it
-  float* db = nullptr;       ///< [columns]
-  float* scratch = nullptr;  ///< bias_grad_scratch_bytes (scratch_sizes.h)
+  bool accumulate = false;             ///< add to `db` instead of overwriting it
+  float* db = nullptr;                 ///< [columns]
+  __nv_bfloat16* narrow_db = nullptr;  ///< [columns], instead of db
+  float* scratch = nullptr;            ///< bias_grad_scratch_bytes (scratch_sizes.h)
 };
 
-/// db (+)= sums of dy over its rows, in fp32. The order of additions depends only on the shape:
-/// bitwise repeatable on any device.
+/// db (+)= sums of dy over its rows, in fp32; a narrow db is rounded once. The order of additions
+/// depends only on the shape: bitwise repeatable on any device.
 void bias_grad(const BiasGradArgs& args, cudaStream_t stream);
 
 }  // namespace braid

@@ -27,12 +27,20 @@ __global__ void __launch_bounds__(kColumnsPerBlock* kColumnGroups)
   if (threadIdx.y != 0 || column >= args.width) {
     return;
   }
-  float total = args.accumulate ? args.sums[column] : 0.0f;
+  const bool is_narrow = args.narrow_sums != nullptr;
+  float total = 0.0f;
+  if (args.accumulate) {
+    total = is_narrow ? __bfloat162float(args.narrow_sums[column]) : args.sums[column];
+  }
 #pragma unroll
   for (int group = 0; group < kColumnGroups; ++group) {
     total += shared[group][threadIdx.x];
   }
-  args.sums[column] = total;
+  if (is_narrow) {
+    args.narrow_sums[column] = __float2bfloat16_rn(total);
+  } else {
+    args.sums[column] = total;
+  }
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cuda_bf16.h>
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
@@ -9,8 +10,9 @@
 namespace braid {
 
 struct ColumnSumsArgs {
-  const float* partials = nullptr;  // [num_partials, width]
-  float* sums = nullptr;            // [width]
+  const float* partials = nullptr;       // [num_partials, width]
+  float* sums = nullptr;                 // [width]
+  __nv_bfloat16* narrow_sums = nullptr;  // [width], instead of them: rounded once
   int64_t width = 0;
   int num_partials = 0;
   bool accumulate = false;  // true: add to sums; false: overwrite

@@ -112,16 +112,17 @@ CudaKernel make_cuda_add(const OpSpec& spec, CudaContext& /*context*/) {
 
 CudaKernel make_cuda_accumulate(const OpSpec& spec, CudaContext& /*context*/) {
   const int64_t count = spec.operands[0].shape.num_elems();
-  return dispatch_cuda_dtype(spec, 0, [count]<class T>() -> CudaKernel {
-    using Sum = decltype(widen(T{}));
-    return {.launch = [count](const CudaKernelArgs& args) {
-      launch_map<true>(Add{},
-                       MapArgs<T, Sum, Sum>{.a = args.data<const T>(0),
-                                            .b = args.data<const Sum>(1),
-                                            .out = args.data<Sum>(1),
-                                            .count = count},
-                       args.stream);
-    }};
+  return dispatch_cuda_dtype(spec, 0, [&]<class T>() {
+    return dispatch_cuda_dtype(spec, 1, [count]<class Sum>() -> CudaKernel {
+      return {.launch = [count](const CudaKernelArgs& args) {
+        launch_map<true>(Add{},
+                         MapArgs<T, Sum, Sum>{.a = args.data<const T>(0),
+                                              .b = args.data<const Sum>(1),
+                                              .out = args.data<Sum>(1),
+                                              .count = count},
+                         args.stream);
+      }};
+    });
   });
 }
 

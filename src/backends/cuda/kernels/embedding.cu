@@ -222,10 +222,11 @@ __device__ int64_t end_of_token(const uint32_t* keys, int64_t first, int64_t row
   return end;
 }
 
-template <class T>
+/// Grad: float or Bf16.
+template <class T, class Grad>
 struct WgradArgs {
   const T* d_out = nullptr;  // [N,C]
-  float* d_table = nullptr;  // f32 [V,C]
+  Grad* d_table = nullptr;   // [V,C]
   int64_t rows = 0;
   int64_t table_rows = 0;  // V
   int64_t width = 0;
@@ -233,9 +234,9 @@ struct WgradArgs {
   bool accumulate = false;
 };
 
-template <bool kAligned, class T>
+template <bool kAligned, class T, class Grad>
 __global__ void __launch_bounds__(256)
-    embedding_wgrad_kernel(WgradArgs<T> args, SortedTokens sorted) {
+    embedding_wgrad_kernel(WgradArgs<T, Grad> args, SortedTokens sorted) {
   constexpr int V = kWgradElems;
   const int64_t first = blockIdx.x / args.chunks;
   const int64_t c = (int64_t{blockIdx.x % args.chunks} * blockDim.x + threadIdx.x) * V;
@@ -249,10 +250,14 @@ __global__ void __launch_bounds__(256)
   if (!starts_token || key >= args.table_rows || c >= args.width) {
     return;
   }
-  float* const to = args.d_table + key * args.width + c;
+  Grad* const to = args.d_table + key * args.width + c;
   DeviceVector<float, V> sums{};
   if (args.accumulate) {
-    sums = load_vector<V, kAligned>(to, args.width - c);
+    const auto before = load_vector<V, kAligned>(to, args.width - c);
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      sums.elems[i] = widen(before.elems[i]);
+    }
   }
   const auto row =
       load_vector<V, kAligned>(args.d_out + first_row * args.width + c, args.width - c);
@@ -266,7 +271,12 @@ __global__ void __launch_bounds__(256)
         args.d_out, args.width, c, end - first - 1,
         [&](int64_t i) { return static_cast<int64_t>(sorted.rows[first + 1 + i]); }, sums);
   }
-  store_vector<kAligned>(to, sums, args.width - c);
+  DeviceVector<Grad, V> rounded;
+#pragma unroll
+  for (int i = 0; i < V; ++i) {
+    rounded.elems[i] = narrow<Grad>(sums.elems[i]);
+  }
+  store_vector<kAligned>(to, rounded, args.width - c);
 }
 
 /// Offsets of the sort's arrays in scratch.
@@ -305,7 +315,7 @@ struct SortPlan {
   }
 };
 
-template <class T>
+template <class T, class Grad>
 CudaKernel embedding_wgrad_kernel_of(const OpSpec& spec) {
   const auto attributes = attributes_of<EmbeddingWgradAttributes>(spec);
   const bool accumulate = attributes.accumulate;
@@ -317,15 +327,15 @@ CudaKernel embedding_wgrad_kernel_of(const OpSpec& spec) {
   const unsigned grid = grid_of(rows * chunks.chunks);
   const SortPlan plan(rows, table);
   const auto launch = [=](const CudaKernelArgs& args) {
-    const WgradArgs<T> o{.d_out = args.data<const T>(1),
-                         .d_table = args.data<float>(2),
-                         .rows = rows,
-                         .table_rows = table.count,
-                         .width = width,
-                         .chunks = chunks.chunks,
-                         .accumulate = accumulate};
+    const WgradArgs<T, Grad> o{.d_out = args.data<const T>(1),
+                               .d_table = args.data<Grad>(2),
+                               .rows = rows,
+                               .table_rows = table.count,
+                               .width = width,
+                               .chunks = chunks.chunks,
+                               .accumulate = accumulate};
     if (!accumulate) {
-      const auto bytes = static_cast<size_t>(table.count * width) * sizeof(float);
+      const auto bytes = static_cast<size_t>(table.count * width) * sizeof(Grad);
       BRAID_CUDA_CHECK(cudaMemsetAsync(o.d_table, 0, bytes, args.stream));
     }
     const SortedTokens sorted = plan.launch(args.data<const int32_t>(0), args);
@@ -442,8 +452,11 @@ CudaKernel make_cuda_embedding(const OpSpec& spec, CudaContext& /*context*/) {
 }
 
 CudaKernel make_cuda_embedding_wgrad(const OpSpec& spec, CudaContext& /*context*/) {
+  if (spec.operands[2].dtype == DType::kBF16) {
+    return embedding_wgrad_kernel_of<Bf16, Bf16>(spec);
+  }
   return dispatch_cuda_dtype(spec, 1,
-                             [&]<class T>() { return embedding_wgrad_kernel_of<T>(spec); });
+                             [&]<class T>() { return embedding_wgrad_kernel_of<T, float>(spec); });
 }
 
 CudaKernel make_cuda_position_embedding_wgrad(const OpSpec& spec, CudaContext& /*context*/) {

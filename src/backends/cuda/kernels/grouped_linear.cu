@@ -2,6 +2,9 @@
 // (sm90_products.h): the fastest tile for experts of equal sizes. Without these kernels, in f32,
 // and for rows that are not whole vectors, a plain kernel: correct, and slow.
 //
+// The kernels by quack-kernels write fp32 weight gradients; bf16 ones are added up from these
+// (wide_result.h).
+//
 // Both are bitwise repeatable: one multiprocessor adds up an element in the order of its depth, in
 // fp32.
 #include "ops/grouped_linear.h"
@@ -19,6 +22,7 @@
 #include "backends/cuda/kernels/launch.h"
 #include "backends/cuda/kernels/scratch_sizes.h"
 #include "backends/cuda/kernels/sm90_products.h"
+#include "backends/cuda/kernels/wide_result.h"
 #include "ops/attributes.h"
 
 namespace braid {
@@ -197,8 +201,16 @@ CudaKernel plain_kernel_of(const GroupedProblem& p) {
 
 CudaKernel make_plain(const OpSpec& spec, const GroupedProblem& p) {
   return dispatch_cuda_dtype(spec, 0, [&]<class T>() {
-    return p.divides_depth ? plain_kernel_of<true, T, float>(p) : plain_kernel_of<false, T, T>(p);
+    if (!p.divides_depth) {
+      return plain_kernel_of<false, T, T>(p);
+    }
+    return spec.operands[kResult].dtype == DType::kBF16 ? plain_kernel_of<true, T, Bf16>(p)
+                                                        : plain_kernel_of<true, T, float>(p);
   });
+}
+
+int64_t count_groups(const OpSpec& spec) {
+  return spec.operands[kOffsets].shape[0] - 1;
 }
 
 std::string_view kind_of(const GroupedProblem& p) {
@@ -238,6 +250,19 @@ TimedWork timed_work(const OpSpec& spec) {
   return work;
 }
 
+/// The product of a weight gradient in this spec's types.
+GroupedProblem wgrad_problem(const OpSpec& spec) {
+  const Shape& x = spec.operands[0].shape;
+  return {.divides_depth = true,
+          .accumulate = attributes_of<GroupedWgradAttributes>(spec).accumulate,
+          .m = spec.operands[1].shape[1],
+          .n = x[1],
+          .k = x[0],
+          .num_groups = count_groups(spec),
+          .a = 1,
+          .b = 0};
+}
+
 CudaKernel make_grouped(const OpSpec& spec, const GroupedProblem& p, CudaContext& context) {
   const std::vector<std::string> names = sm90_names(spec, p);
   if (names.empty()) {
@@ -264,10 +289,6 @@ CudaKernel make_grouped(const OpSpec& spec, const GroupedProblem& p, CudaContext
       context);
 }
 
-int64_t count_groups(const OpSpec& spec) {
-  return spec.operands[kOffsets].shape[0] - 1;
-}
-
 }  // namespace
 
 CudaKernel make_cuda_grouped_linear(const OpSpec& spec, CudaContext& context) {
@@ -290,17 +311,13 @@ CudaKernel make_cuda_grouped_linear_dgrad(const OpSpec& spec, CudaContext& conte
 }
 
 CudaKernel make_cuda_grouped_linear_wgrad(const OpSpec& spec, CudaContext& context) {
-  const Shape& x = spec.operands[0].shape;
-  return make_grouped(spec,
-                      {.divides_depth = true,
-                       .accumulate = attributes_of<GroupedWgradAttributes>(spec).accumulate,
-                       .m = spec.operands[1].shape[1],
-                       .n = x[1],
-                       .k = x[0],
-                       .num_groups = count_groups(spec),
-                       .a = 1,
-                       .b = 0},
-                      context);
+  const GroupedProblem problem = wgrad_problem(spec);
+  if (spec.operands[kResult].dtype == DType::kBF16 && !sm90_names(spec, problem).empty()) {
+    return with_wide_result(spec, kResult, [&](const OpSpec& wide) {
+      return make_grouped(wide, wgrad_problem(wide), context);
+    });
+  }
+  return make_grouped(spec, problem, context);
 }
 
 }  // namespace braid

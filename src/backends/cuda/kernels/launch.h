@@ -60,4 +60,11 @@ CudaKernel dispatch_cuda_dtype(const OpSpec& spec, size_t operand, const Make& m
   }
 }
 
+/// make.template operator()<Grad>() for the gradient of an optimizer's op, operand 0: float or
+/// __nv_bfloat16.
+template <class Make>
+CudaKernel dispatch_cuda_gradient(const OpSpec& spec, const Make& make) {
+  return dispatch_cuda_dtype(spec, 0, make);
+}
+
 }  // namespace braid

@@ -83,12 +83,17 @@ CudaKernel make_cuda_linear_wgrad(const OpSpec& spec, CudaContext& context) {
       attributes.has_bias ? bias_grad_scratch_bytes(sums.rows, sums.columns) : 0;
   return {.launch =
               [gemm, sums, has_bias = attributes.has_bias,
+               is_narrow = spec.operands[2].dtype == DType::kBF16 && x.dtype == DType::kBF16,
                skipped_bytes = slice.first_feature * static_cast<int64_t>(dtype_bytes(dy.dtype))](
                   const CudaKernelArgs& args) {
                 if (has_bias) {
                   BiasGradArgs bias = sums;
                   bias.dy = args.operands[1];
-                  bias.db = args.data<float>(3);
+                  if (is_narrow) {
+                    bias.narrow_db = args.data<__nv_bfloat16>(3);
+                  } else {
+                    bias.db = args.data<float>(3);
+                  }
                   bias.scratch = reinterpret_cast<float*>(args.scratch);
                   bias_grad(bias, args.stream);
                 }

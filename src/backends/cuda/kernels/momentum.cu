@@ -46,9 +46,9 @@ struct SgdRule {
 };
 
 /// Moment: float, Bf16 or NoMoment.
-template <class Moment>
+template <class Grad, class Moment>
 struct MoveArgs {
-  const float* grad = nullptr;     // [n]
+  const Grad* grad = nullptr;      // [n]
   const float* scale = nullptr;    // [1]
   const float* scalars = nullptr;  // [3], or [4] with bf16 moments: see adamw_scalars
   float* weight = nullptr;         // [n]
@@ -56,6 +56,7 @@ struct MoveArgs {
   Bf16* param = nullptr;           // [n] or null
   int64_t count = 0;
   double weight_decay = 0;
+  double group_rate = 1;  // RateAttribute
 };
 
 __device__ float kept_moment(float moment, float /*grad*/, float /*weight*/, float /*before*/,
@@ -71,8 +72,8 @@ __device__ Bf16 kept_moment(float moment, float grad, float weight, Bf16 before,
 }
 
 /// Elements at..at+4 of each array. All loads come first, even if the step changes nothing.
-template <bool kAligned, class Rule, class Moment>
-__device__ void move_vector(const Rule& rule, const MoveArgs<Moment>& args, int64_t at) {
+template <bool kAligned, class Rule, class Grad, class Moment>
+__device__ void move_vector(const Rule& rule, const MoveArgs<Grad, Moment>& args, int64_t at) {
   constexpr bool kHasMoment = !std::is_same_v<Moment, NoMoment>;
   constexpr int V = kMoveElems;
   const int64_t valid = args.count - at;
@@ -83,15 +84,16 @@ __device__ void move_vector(const Rule& rule, const MoveArgs<Moment>& args, int6
     exp_avg = load_vector<V, kAligned>(args.exp_avg + at, valid);
   }
   const float scale = *args.scale;
-  const float rate = args.scalars[0];
-  const auto decay = static_cast<float>(static_cast<double>(rate) * args.weight_decay);
+  const double lr = args.group_rate * static_cast<double>(args.scalars[0]);
+  const auto rate = static_cast<float>(lr);
+  const auto decay = static_cast<float>(lr * args.weight_decay);
   const uint32_t seed = sizeof(Moment) == 2 ? __float_as_uint(args.scalars[3]) : 0;
   if (scale != 0.0f) {
 #pragma unroll
     for (int i = 0; i < V; ++i) {
-      const MovedElem moved = rule(grad.elems[i] * scale, widen(exp_avg.elems[i]));
-      exp_avg.elems[i] =
-          kept_moment(moved.moment, grad.elems[i], weight.elems[i], exp_avg.elems[i], seed);
+      const float read = widen(grad.elems[i]);
+      const MovedElem moved = rule(read * scale, widen(exp_avg.elems[i]));
+      exp_avg.elems[i] = kept_moment(moved.moment, read, weight.elems[i], exp_avg.elems[i], seed);
       const float decayed = weight.elems[i] - decay * weight.elems[i];
       weight.elems[i] = decayed - rate * moved.direction;
     }
@@ -110,8 +112,9 @@ __device__ void move_vector(const Rule& rule, const MoveArgs<Moment>& args, int6
   }
 }
 
-template <bool kAligned, class Rule, class Moment>
-__global__ void __launch_bounds__(kMoveThreads) move_kernel(Rule rule, MoveArgs<Moment> args) {
+template <bool kAligned, class Rule, class Grad, class Moment>
+__global__ void __launch_bounds__(kMoveThreads)
+    move_kernel(Rule rule, MoveArgs<Grad, Moment> args) {
   const int64_t block = int64_t{blockIdx.x} * kMoveThreads;
   const int64_t at = (block + threadIdx.x) * kMoveElems;
   if (kAligned && (block + kMoveThreads) * kMoveElems <= args.count) {
@@ -123,22 +126,25 @@ __global__ void __launch_bounds__(kMoveThreads) move_kernel(Rule rule, MoveArgs<
 
 struct MoveFacts {
   double weight_decay = 0;
+  double group_rate = 1;
   bool has_param = false;
 };
 
 /// The spec's kernel. The moment is operand 4, and the parameter is the last operand.
-template <class Moment, class Rule>
+template <class Grad, class Moment, class Rule>
 CudaKernel moving_kernel(const OpSpec& spec, const MoveFacts& facts, const Rule& rule) {
   constexpr bool kHasMoment = !std::is_same_v<Moment, NoMoment>;
   const int64_t count = spec.operands[0].shape.num_elems();
   return {.launch = [=](const CudaKernelArgs& kernel) {
-    MoveArgs<Moment> args{.grad = kernel.data<const float>(0),
-                          .scale = kernel.data<const float>(1),
-                          .scalars = kernel.data<const float>(2),
-                          .weight = kernel.data<float>(3),
-                          .count = count,
-                          .weight_decay = facts.weight_decay};
-    bool aligned = all_aligned(16, {args.grad, args.weight});
+    MoveArgs<Grad, Moment> args{.grad = kernel.data<const Grad>(0),
+                                .scale = kernel.data<const float>(1),
+                                .scalars = kernel.data<const float>(2),
+                                .weight = kernel.data<float>(3),
+                                .count = count,
+                                .weight_decay = facts.weight_decay,
+                                .group_rate = facts.group_rate};
+    bool aligned =
+        all_aligned(16, {args.weight}) && all_aligned(kMoveElems * sizeof(Grad), {args.grad});
     if constexpr (kHasMoment) {
       args.exp_avg = kernel.data<Moment>(4);
       aligned = aligned && all_aligned(kMoveElems * sizeof(Moment), {args.exp_avg});
@@ -159,8 +165,10 @@ CudaKernel moving_kernel(const OpSpec& spec, const MoveFacts& facts, const Rule&
 
 template <class Rule>
 CudaKernel with_moment(const OpSpec& spec, const MoveFacts& facts, const Rule& rule) {
-  return moments_dtype(spec) == DType::kBF16 ? moving_kernel<Bf16>(spec, facts, rule)
-                                             : moving_kernel<float>(spec, facts, rule);
+  return dispatch_cuda_gradient(spec, [&]<class Grad>() {
+    return moments_dtype(spec) == DType::kBF16 ? moving_kernel<Grad, Bf16>(spec, facts, rule)
+                                               : moving_kernel<Grad, float>(spec, facts, rule);
+  });
 }
 
 }  // namespace
@@ -168,7 +176,9 @@ CudaKernel with_moment(const OpSpec& spec, const MoveFacts& facts, const Rule& r
 CudaKernel make_cuda_lion(const OpSpec& spec, CudaContext& /*context*/) {
   const auto attributes = attributes_of<LionAttributes>(spec);
   return with_moment(spec,
-                     {.weight_decay = attributes.weight_decay, .has_param = attributes.has_param},
+                     {.weight_decay = attributes.weight_decay,
+                      .group_rate = attributes.group.rate,
+                      .has_param = attributes.has_param},
                      LionRule{.beta1 = static_cast<float>(attributes.beta1),
                               .one_minus_beta1 = static_cast<float>(1.0 - attributes.beta1),
                               .beta2 = static_cast<float>(attributes.beta2),
@@ -177,11 +187,16 @@ CudaKernel make_cuda_lion(const OpSpec& spec, CudaContext& /*context*/) {
 
 CudaKernel make_cuda_sgd(const OpSpec& spec, CudaContext& /*context*/) {
   const auto attributes = attributes_of<SgdAttributes>(spec);
-  const MoveFacts facts{.weight_decay = attributes.weight_decay, .has_param = attributes.has_param};
+  const MoveFacts facts{.weight_decay = attributes.weight_decay,
+                        .group_rate = attributes.group.rate,
+                        .has_param = attributes.has_param};
   const SgdRule rule{.momentum = static_cast<float>(attributes.momentum),
                      .nesterov = attributes.nesterov};
-  return attributes.momentum > 0 ? with_moment(spec, facts, rule)
-                                 : moving_kernel<NoMoment>(spec, facts, rule);
+  if (attributes.momentum > 0) {
+    return with_moment(spec, facts, rule);
+  }
+  return dispatch_cuda_gradient(
+      spec, [&]<class Grad>() { return moving_kernel<Grad, NoMoment>(spec, facts, rule); });
 }
 
 }  // namespace braid

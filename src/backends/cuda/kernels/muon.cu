@@ -30,10 +30,10 @@ void launch_each(int64_t count, const Body& body, cudaStream_t stream) {
   BRAID_CUDA_CHECK(cudaGetLastError());
 }
 
-/// Moment: float or Bf16; T: of the update.
-template <class Moment, class T>
+/// Grad, Moment: float or Bf16; T: of the update.
+template <class Grad, class Moment, class T>
 struct MomentumBody {
-  const float* grad;     // [n]
+  const Grad* grad;      // [n]
   const float* scale;    // [1]
   const float* scalars;  // [3], or [4] with bf16 moments: see adamw_scalars
   Moment* exp_avg;       // [n]
@@ -47,12 +47,13 @@ struct MomentumBody {
       update[i] = narrow<T>(0.0f);
       return;
     }
-    const float g = grad[i] * *scale;
+    const float read = widen(grad[i]);
+    const float g = read * *scale;
     const float mean = momentum * widen(exp_avg[i]) + rest * g;
     if constexpr (sizeof(Moment) == 2) {
-      const uint32_t random = moment_rounding_bits(__float_as_uint(grad[i]), 0,
-                                                   uint32_t{__bfloat16_as_ushort(exp_avg[i])},
-                                                   __float_as_uint(scalars[3]));
+      const uint32_t random =
+          moment_rounding_bits(__float_as_uint(read), 0, uint32_t{__bfloat16_as_ushort(exp_avg[i])},
+                               __float_as_uint(scalars[3]));
       exp_avg[i] = __ushort_as_bfloat16(bf16_rounded_randomly(__float_as_uint(mean), random));
     } else {
       exp_avg[i] = mean;
@@ -163,20 +164,20 @@ CudaKernel place_launch(const PlaceArgs<T>& sizes, bool transposed) {
   }};
 }
 
-template <class Moment, class T>
+template <class Grad, class Moment, class T>
 CudaKernel momentum_launch(const OpSpec& spec) {
   const int64_t count = spec.operands[0].shape.num_elems();
   const auto attributes = attributes_of<MuonMeanAttributes>(spec);
   return {.launch = [=](const CudaKernelArgs& args) {
     launch_each(count,
-                MomentumBody<Moment, T>{.grad = args.data<const float>(0),
-                                        .scale = args.data<const float>(1),
-                                        .scalars = args.data<const float>(2),
-                                        .exp_avg = args.data<Moment>(3),
-                                        .update = args.data<T>(4),
-                                        .momentum = static_cast<float>(attributes.momentum),
-                                        .rest = static_cast<float>(1.0 - attributes.momentum),
-                                        .nesterov = attributes.nesterov},
+                MomentumBody<Grad, Moment, T>{.grad = args.data<const Grad>(0),
+                                              .scale = args.data<const float>(1),
+                                              .scalars = args.data<const float>(2),
+                                              .exp_avg = args.data<Moment>(3),
+                                              .update = args.data<T>(4),
+                                              .momentum = static_cast<float>(attributes.momentum),
+                                              .rest = static_cast<float>(1.0 - attributes.momentum),
+                                              .nesterov = attributes.nesterov},
                 args.stream);
   }};
 }
@@ -184,9 +185,11 @@ CudaKernel momentum_launch(const OpSpec& spec) {
 }  // namespace
 
 CudaKernel make_cuda_muon_mean(const OpSpec& spec, CudaContext& /*context*/) {
-  return dispatch_cuda_dtype(spec, 4, [&]<class T>() {
-    return moments_dtype(spec) == DType::kBF16 ? momentum_launch<Bf16, T>(spec)
-                                               : momentum_launch<float, T>(spec);
+  return dispatch_cuda_gradient(spec, [&]<class Grad>() {
+    return dispatch_cuda_dtype(spec, 4, [&]<class T>() {
+      return moments_dtype(spec) == DType::kBF16 ? momentum_launch<Grad, Bf16, T>(spec)
+                                                 : momentum_launch<Grad, float, T>(spec);
+    });
   });
 }
 

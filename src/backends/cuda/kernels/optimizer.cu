@@ -81,10 +81,10 @@ __global__ void __launch_bounds__(kFinalThreads)
   }
 }
 
-/// Moment: float or Bf16.
-template <class Moment>
+/// Grad, Moment: float or Bf16.
+template <class Grad, class Moment>
 struct AdamwArgs {
-  const float* grad = nullptr;     // [n]
+  const Grad* grad = nullptr;      // [n]
   const float* scale = nullptr;    // [1]
   const float* scalars = nullptr;  // [3], or [4] with bf16 moments: see adamw_scalars
   float* weight = nullptr;         // [n]
@@ -93,6 +93,7 @@ struct AdamwArgs {
   Bf16* param = nullptr;           // [n] or null
   int64_t count = 0;
   double weight_decay = 0;
+  double group_rate = 1;  // RateAttribute
   float beta1 = 0;
   float beta2 = 0;
   float one_minus_beta1 = 0;
@@ -109,9 +110,9 @@ struct AdamwStep {
   uint32_t seed;      // of random rounding; unused by fp32 moments
 };
 
-template <class Moment>
-__device__ AdamwStep adamw_step(const AdamwArgs<Moment>& args) {
-  const double lr = args.scalars[0];
+template <class Grad, class Moment>
+__device__ AdamwStep adamw_step(const AdamwArgs<Grad, Moment>& args) {
+  const double lr = args.group_rate * static_cast<double>(args.scalars[0]);
   return {.scale = *args.scale,
           .decay = static_cast<float>(lr * args.weight_decay),
           .step_size = static_cast<float>(lr / static_cast<double>(args.scalars[1])),
@@ -138,8 +139,8 @@ __device__ void store_moments(Bf16& exp_avg, Bf16& exp_avg_sq, float m, float v,
 
 /// Elements at..at+4 of each array. All loads come first, even if the step changes nothing, so that
 /// none waits for `scale`; `step` is shared by the block.
-template <bool kAligned, class Moment>
-__device__ void adamw_vector(const AdamwArgs<Moment>& args, int64_t at, AdamwStep& step) {
+template <bool kAligned, class Grad, class Moment>
+__device__ void adamw_vector(const AdamwArgs<Grad, Moment>& args, int64_t at, AdamwStep& step) {
   constexpr int V = 4;
   const int64_t valid = args.count - at;
   const auto grad = load_vector<V, kAligned>(args.grad + at, valid);
@@ -153,13 +154,13 @@ __device__ void adamw_vector(const AdamwArgs<Moment>& args, int64_t at, AdamwSte
   if (step.scale != 0.0f) {
 #pragma unroll
     for (int i = 0; i < V; ++i) {
-      const float g = grad.elems[i] * step.scale;
+      const float read = widen(grad.elems[i]);
+      const float g = read * step.scale;
       const float m = args.beta1 * widen(exp_avg.elems[i]) + args.one_minus_beta1 * g;
       const float v = args.beta2 * widen(exp_avg_sq.elems[i]) + args.one_minus_beta2 * g * g;
       const float decayed = weight.elems[i] - step.decay * weight.elems[i];
       const float denominator = sqrtf(v) * step.inv_sqrt_c2 + args.epsilon;
-      store_moments(exp_avg.elems[i], exp_avg_sq.elems[i], m, v, grad.elems[i], weight.elems[i],
-                    step.seed);
+      store_moments(exp_avg.elems[i], exp_avg_sq.elems[i], m, v, read, weight.elems[i], step.seed);
       weight.elems[i] = decayed - step.step_size * m / denominator;
     }
     store_vector<kAligned>(args.exp_avg + at, exp_avg, valid);
@@ -178,8 +179,8 @@ __device__ void adamw_vector(const AdamwArgs<Moment>& args, int64_t at, AdamwSte
 
 /// 4 elements per thread and array: 64 bytes in flight, which is enough at 40 % of a
 /// multiprocessor's maximum number of threads.
-template <bool kAligned, class Moment>
-__global__ void __launch_bounds__(kAdamwThreads) adamw_kernel(AdamwArgs<Moment> args) {
+template <bool kAligned, class Grad, class Moment>
+__global__ void __launch_bounds__(kAdamwThreads) adamw_kernel(AdamwArgs<Grad, Moment> args) {
   __shared__ AdamwStep step;
   const int64_t block = int64_t{blockIdx.x} * kAdamwThreads;
   const int64_t at = (block + threadIdx.x) * 4;
@@ -208,11 +209,12 @@ CudaKernel squared_norm_kernel(int64_t count) {
   return {.launch = launch, .scratch_bytes = squared_norm_scratch_bytes(count)};
 }
 
-template <class Moment>
-AdamwArgs<Moment> adamw_args(const AdamwAttributes& attributes, int64_t count) {
-  AdamwArgs<Moment> args;
+template <class Grad, class Moment>
+AdamwArgs<Grad, Moment> adamw_args(const AdamwAttributes& attributes, int64_t count) {
+  AdamwArgs<Grad, Moment> args;
   args.count = count;
   args.weight_decay = attributes.weight_decay;
+  args.group_rate = attributes.group.rate;
   args.beta1 = static_cast<float>(attributes.beta1);
   args.beta2 = static_cast<float>(attributes.beta2);
   args.one_minus_beta1 = static_cast<float>(1.0 - attributes.beta1);
@@ -222,9 +224,9 @@ AdamwArgs<Moment> adamw_args(const AdamwAttributes& attributes, int64_t count) {
 }
 
 /// `args` with the operands of one launch.
-template <class Moment>
-void launch_adamw(AdamwArgs<Moment> args, const CudaKernelArgs& kernel, bool has_param) {
-  args.grad = kernel.data<const float>(0);
+template <class Grad, class Moment>
+void launch_adamw(AdamwArgs<Grad, Moment> args, const CudaKernelArgs& kernel, bool has_param) {
+  args.grad = kernel.data<const Grad>(0);
   args.scale = kernel.data<const float>(1);
   args.scalars = kernel.data<const float>(2);
   args.weight = kernel.data<float>(3);
@@ -232,7 +234,8 @@ void launch_adamw(AdamwArgs<Moment> args, const CudaKernelArgs& kernel, bool has
   args.exp_avg_sq = kernel.data<Moment>(5);
   args.param = has_param ? kernel.data<Bf16>(6) : nullptr;
   const unsigned grid = grid_of(ceil_div(args.count, 4 * kAdamwThreads));
-  const bool aligned = all_aligned(16, {args.grad, args.weight}) &&
+  const bool aligned = all_aligned(16, {args.weight}) &&
+                       all_aligned(4 * sizeof(Grad), {args.grad}) &&
                        all_aligned(4 * sizeof(Moment), {args.exp_avg, args.exp_avg_sq}) &&
                        all_aligned(8, {args.param});
   if (aligned) {
@@ -243,18 +246,18 @@ void launch_adamw(AdamwArgs<Moment> args, const CudaKernelArgs& kernel, bool has
   BRAID_CUDA_CHECK(cudaGetLastError());
 }
 
-template <class Moment>
+template <class Grad, class Moment>
 CudaKernel adamw_with_moments(const OpSpec& spec) {
   const auto attributes = attributes_of<AdamwAttributes>(spec);
-  const AdamwArgs<Moment> fixed =
-      adamw_args<Moment>(attributes, spec.operands[0].shape.num_elems());
+  const auto fixed = adamw_args<Grad, Moment>(attributes, spec.operands[0].shape.num_elems());
   const bool has_param = attributes.has_param;
   const auto launch = [=](const CudaKernelArgs& args) { launch_adamw(fixed, args, has_param); };
   return {.launch = launch};
 }
 
+template <class Grad>
 struct BalanceArgs {
-  const float* grad = nullptr;   // [count]
+  const Grad* grad = nullptr;    // [count]
   const float* scale = nullptr;  // [1]
   float* weight = nullptr;       // [count]
   Bf16* param = nullptr;         // [count], or null
@@ -262,12 +265,13 @@ struct BalanceArgs {
   int64_t count = 0;
 };
 
-__global__ void __launch_bounds__(kAdamwThreads) balance_kernel(BalanceArgs args) {
+template <class Grad>
+__global__ void __launch_bounds__(kAdamwThreads) balance_kernel(BalanceArgs<Grad> args) {
   const int64_t i = int64_t{blockIdx.x} * kAdamwThreads + threadIdx.x;
   if (i >= args.count) {
     return;
   }
-  const float grad = args.grad[i];
+  const float grad = widen(args.grad[i]);
   float weight = args.weight[i];
   if (*args.scale != 0.0f) {
     weight -= args.rate * static_cast<float>((grad > 0 ? 1 : 0) - (grad < 0 ? 1 : 0));
@@ -329,23 +333,27 @@ CudaKernel make_cuda_clip_scale(const OpSpec& spec, CudaContext& /*context*/) {
 }
 
 CudaKernel make_cuda_adamw(const OpSpec& spec, CudaContext& /*context*/) {
-  return moments_dtype(spec) == DType::kBF16 ? adamw_with_moments<Bf16>(spec)
-                                             : adamw_with_moments<float>(spec);
+  return dispatch_cuda_gradient(spec, [&]<class Grad>() {
+    return moments_dtype(spec) == DType::kBF16 ? adamw_with_moments<Grad, Bf16>(spec)
+                                               : adamw_with_moments<Grad, float>(spec);
+  });
 }
 
 CudaKernel make_cuda_balance_update(const OpSpec& spec, CudaContext& /*context*/) {
   const auto attributes = attributes_of<BalanceUpdateAttributes>(spec);
   const int64_t count = spec.operands[0].shape.num_elems();
-  return {.launch = [=](const CudaKernelArgs& args) {
-    const BalanceArgs o{.grad = args.data<const float>(0),
-                        .scale = args.data<const float>(1),
-                        .weight = args.data<float>(2),
-                        .param = attributes.has_param ? args.data<Bf16>(3) : nullptr,
-                        .rate = static_cast<float>(attributes.rate),
-                        .count = count};
-    balance_kernel<<<grid_of(ceil_div(count, kAdamwThreads)), kAdamwThreads, 0, args.stream>>>(o);
-    BRAID_CUDA_CHECK(cudaGetLastError());
-  }};
+  return dispatch_cuda_gradient(spec, [&]<class Grad>() -> CudaKernel {
+    return {.launch = [=](const CudaKernelArgs& args) {
+      const BalanceArgs<Grad> o{.grad = args.data<const Grad>(0),
+                                .scale = args.data<const float>(1),
+                                .weight = args.data<float>(2),
+                                .param = attributes.has_param ? args.data<Bf16>(3) : nullptr,
+                                .rate = static_cast<float>(attributes.rate),
+                                .count = count};
+      balance_kernel<<<grid_of(ceil_div(count, kAdamwThreads)), kAdamwThreads, 0, args.stream>>>(o);
+      BRAID_CUDA_CHECK(cudaGetLastError());
+    }};
+  });
 }
 
 CudaKernel make_cuda_average_weights(const OpSpec& spec, CudaContext& /*context*/) {

@@ -10,6 +10,7 @@
 #include "backends/cuda/kernels/factories.h"
 #include "backends/cuda/kernels/scaled_grouped_sm90.h"
 #include "backends/cuda/kernels/scaled_product.h"
+#include "backends/cuda/kernels/wide_result.h"
 #include "backends/cuda/kernels/widen_columns.h"
 #include "base/errors.h"
 #include "ops/attributes.h"
@@ -143,11 +144,15 @@ CudaKernel make_cuda_scaled_grouped_linear_dgrad(const OpSpec& spec, CudaContext
 }
 
 CudaKernel make_cuda_scaled_grouped_linear_wgrad(const OpSpec& spec, CudaContext& context) {
-  return multiplies_grouped_fp8(spec) ? make_columns_sm90(spec, context)
-                                      : make_widened(spec, context,
-                                                     {Factor{.at = 0, .is_transposed = true},
-                                                      Factor{.at = 2, .is_transposed = true}},
-                                                     make_cuda_grouped_linear_wgrad);
+  if (!multiplies_grouped_fp8(spec)) {
+    return make_widened(
+        spec, context,
+        {Factor{.at = 0, .is_transposed = true}, Factor{.at = 2, .is_transposed = true}},
+        make_cuda_grouped_linear_wgrad);
+  }
+  const auto make = [&](const OpSpec& wide) { return make_columns_sm90(wide, context); };
+  return spec.operands[kResult].dtype == DType::kBF16 ? with_wide_result(spec, kResult, make)
+                                                      : make(spec);
 }
 
 }  // namespace braid

@@ -19,6 +19,10 @@ size_t product_in_scratch_bytes(int64_t rows, int64_t columns, size_t elem_bytes
   return static_cast<size_t>(ceil_div(bytes, kAlignmentBytes) * kAlignmentBytes);
 }
 
+size_t wide_result_bytes(const OperandSpec& narrow) {
+  return product_in_scratch_bytes(narrow.shape.num_elems(), 1, sizeof(float));
+}
+
 int64_t bias_grad_chunks(int64_t rows, int64_t columns) {
   constexpr int64_t kNarrowestTile = 256;  // columns: 32 lanes of 8
   constexpr int64_t kTargetBlocks = 1056;  // 8 blocks of 256 threads fill each of 132 processors

@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ir/op_spec.h"
+
 /// Scratch of our own kernels, by shape. Independent of CUDA, so that memory can be counted without
 /// a device; the kernels call the same functions.
 namespace braid {
@@ -13,6 +15,9 @@ inline constexpr uint64_t kMaxGemmScratchBytes = uint64_t{64} << 20;
 /// A product [rows, columns] that is only passed to the next kernel of the same task, padded so
 /// that the scratch after it is aligned.
 size_t product_in_scratch_bytes(int64_t rows, int64_t columns, size_t elem_bytes);
+
+/// An fp32 result that is added to a bf16 one, padded likewise (wide_result.h).
+size_t wide_result_bytes(const OperandSpec& narrow);
 
 /// The number of chunks in bias_grad's partial sums [chunks of rows, columns] f32. It depends only
 /// on the shape and assumes the narrowest tile of the kernel, so that scratch suffices for all
