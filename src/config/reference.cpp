@@ -133,26 +133,47 @@ std::string resume_text(const Section& section) {
   return join(parts, ", ");
 }
 
+/// "# not given: pattern, width", in lines of at most 100 columns; empty for no names.
+std::string not_given_text(const std::vector<std::string_view>& names) {
+  constexpr size_t kColumns = 100;
+  std::string text;
+  std::string line;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const std::string name = fmt::format(" {}{}", names[i], i + 1 < names.size() ? "," : "");
+    if (line.empty() || line.size() + name.size() > kColumns) {
+      text += line.empty() ? "" : line + "\n";
+      line = line.empty() ? "# not given:" : "#  ";
+    }
+    line += name;
+  }
+  return line.empty() ? "" : text + line + "\n";
+}
+
 }  // namespace
 
 std::string to_toml(const RunConfig& config) {
   RunConfig in_force = config;
   in_force.overlap = overlap_in_force(config);
   std::string text;
+  std::vector<std::string_view> not_given;  // in the section so far
   for_each_key(
       [&](const Section& section) {
+        text += not_given_text(std::exchange(not_given, {}));
         text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section.name);
       },
       [&](const Field& field) {
         const std::optional<ConfigValue> value = value_of(field, config);
-        text += value ? fmt::format("{} = {}", field.name, to_text(*value))
-                      : fmt::format("# {} is not given", field.name);
+        if (!value) {
+          not_given.push_back(field.name);
+          return;
+        }
+        text += fmt::format("{} = {}", field.name, to_text(*value));
         if (const std::optional<ConfigValue> other = value_of(field, in_force); other != value) {
           text += fmt::format("  # in force: {}, by mode = \"auto\"", to_text(*other));
         }
         text += "\n";
       });
-  return text;
+  return text + not_given_text(not_given);
 }
 
 std::string config_reference() {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -182,19 +183,29 @@ bool is_verified(const PlanOptions& options, const Mesh& mesh, int rank) {
   return is_first_of_stage(mesh, rank) && (stage == 0 || stage == (last + 1) / 2 || stage == last);
 }
 
-/// All other tasks get the same operands, of no buffer.
-void keep_operands_of_communication(Program& program) {
+/// Leaves tasks only what calls of ranks are compared by: which elements tasks that communicate
+/// access. Tasks with the same ranges, of which there are few, share them; all others get the same.
+void keep_ranges_of_communication(Program& program) {
   size_t most_operands = 0;
   for (const OpSpec& spec : program.specs.all()) {
     most_operands = std::max(most_operands, spec.operands.size());
   }
   std::vector<BufferRange> kept(most_operands);
+  std::map<std::vector<std::pair<int64_t, int64_t>>, uint32_t> known;
+  std::vector<std::pair<int64_t, int64_t>> ranges;
   for (Task& task : program.tasks) {
-    const auto operands = program.operands_of(task);
-    task.operands_begin = 0;
-    if (communication_of(program.spec(task)) != nullptr) {
-      task.operands_begin = static_cast<uint32_t>(kept.size());
-      kept.insert(kept.end(), operands.begin(), operands.end());
+    if (communication_of(program.spec(task)) == nullptr) {
+      task.operands_begin = 0;
+      continue;
+    }
+    ranges.clear();
+    for (const BufferRange& range : program.operands_of(task)) {
+      ranges.emplace_back(range.begin, range.end);
+    }
+    const auto [entry, is_new] = known.try_emplace(ranges, static_cast<uint32_t>(kept.size()));
+    task.operands_begin = entry->second;
+    for (size_t i = 0; is_new && i < ranges.size(); ++i) {
+      kept.push_back({.buffer = {}, .begin = ranges[i].first, .end = ranges[i].second});
     }
   }
   kept.shrink_to_fit();
@@ -203,7 +214,7 @@ void keep_operands_of_communication(Program& program) {
 
 void release_buffers(RankPlan& plan) {
   for (Program& program : plan.programs) {
-    keep_operands_of_communication(program);
+    keep_ranges_of_communication(program);
     program.buffers = {};
   }
   for (StepPlan& step : plan.memory.programs) {

@@ -21,8 +21,8 @@ struct RankPlan {
   std::vector<Program> programs;  ///< by ProgramIndex
   MemoryPlan memory;
   std::vector<PassRecord> passes;  ///< of the training program
-  /// The programs have no buffers, and only tasks that communicate have operands, which refer to
-  /// the former buffers: a simulation reads nothing else, and these are most bytes of a program.
+  /// The programs have no buffers, and of operands only the ranges of tasks that communicate, of no
+  /// buffer: a simulation reads nothing else, and these are most bytes of a program.
   /// `memory` has no offsets of step buffers.
   bool no_buffers = false;
 };

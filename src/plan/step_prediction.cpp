@@ -1,5 +1,6 @@
 #include "plan/step_prediction.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "base/errors.h"
@@ -40,18 +41,27 @@ std::string sources_text(const SerialPrediction& prediction) {
   return join(parts, ", ");
 }
 
+/// The training program of the planned rank whose tasks take longest: a stage may have next to
+/// none.
+const Program& busiest_program(const RunPlan& plan, const CostModel& model) {
+  const RankPlan& busiest = *std::ranges::max_element(plan.ranks, {}, [&](const RankPlan& rank) {
+    return predict_serial(rank.programs[kTrainProgram], model).step_ns();
+  });
+  return busiest.programs[kTrainProgram];
+}
+
 }  // namespace
 
 std::string describe_skewed_prediction(const RunPlan& plan, const CostModel& model,
                                        const RoutingLoads& loads) {
-  const Program& program = plan.ranks.front().programs[kTrainProgram];
+  const Program& program = busiest_program(plan, model);
   return describe_skewed_step(plan.run, loads, predict_serial(program, model).step_ns(),
                               predict_serial(program, model, loads.busiest).step_ns());
 }
 
 std::string describe_prediction(const RunPlan& plan, const CostModel& model) {
   const RunSpec& run = plan.run;
-  const Program& program = plan.ranks.front().programs[kTrainProgram];
+  const Program& program = busiest_program(plan, model);
   const SerialPrediction prediction = predict_serial(program, model);
   const StepRange range = step_range(run, model, [&](const PriceChanges& changes) {
     return predict_serial(program, model, 1.0, changes).step_ns();
@@ -65,11 +75,12 @@ std::string describe_prediction(const RunPlan& plan, const CostModel& model) {
   return fmt::format(
       "cost     {}\n"
       "predict  {} = {}, {} on the host\n"
-      "predict  {} per step, tasks one after the other: {} tokens/s, MFU {:.1f}%\n"
+      "predict  {} per step, tasks{} one after the other: {} tokens/s, MFU {:.1f}%\n"
       "range    {}\n"
       "source   {}\n",
       model.description(), format_duration(step_s), families_text(prediction),
       format_duration(seconds(prediction.step_overhead_ns)), format_duration(step_s),
+      plan.ranks.size() > 1 ? fmt::format(" of rank {}, the busiest,", program.rank) : "",
       format_count(static_cast<int64_t>(tokens / step_s)), 100.0 * flops_per_s / peak,
       describe_range(range), sources_text(prediction));
 }

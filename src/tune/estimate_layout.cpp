@@ -317,9 +317,14 @@ double LayoutEstimator::communicator_bytes(const Layout& layout, const PipelineN
 }
 
 double LayoutEstimator::device_bytes(const Layout& layout, const LayerPrices& prices,
-                                     int rank) const {
-  return prices.other_bytes +
-         communicator_bytes(layout, *pipeline_needs(schedule_of(config_, layout)), rank);
+                                     const std::vector<StageSlice>& slices, int rank) const {
+  const ScheduleOptions schedule = schedule_of(config_, layout);
+  const RankParts parts = parts_of(schedule, slices, rank);
+  double driver = static_cast<double>(schedule.num_microbatches) *
+                  sum_of(parts.layers, prices, &PartPrice::driver_bytes);
+  driver -= kPricedMicrobatches * 2 * largest_layer(parts.layers, prices).driver_bytes;
+  return prices.other_bytes + std::max(driver, 0.0) +
+         communicator_bytes(layout, *pipeline_needs(schedule), rank);
 }
 
 double LayoutEstimator::arena_bytes(const Layout& layout, const LayerPrices& prices,
@@ -392,7 +397,7 @@ LayoutEstimate LayoutEstimator::bounds(const Layout& layout, const LayerPrices& 
   LayoutEstimate estimate;
   for (int rank = 0; rank < schedule.num_ranks; ++rank) {
     const auto index = static_cast<size_t>(rank);
-    const double device = device_bytes(layout, prices, rank);
+    const double device = device_bytes(layout, prices, slices, rank);
     const double sum = device + arena_bytes(layout, prices, slices, rank);
     if (sum > estimate.peak_bytes) {
       estimate.peak_bytes = sum;

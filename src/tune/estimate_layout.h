@@ -68,7 +68,8 @@ class LayoutEstimator {
                     const LayerPrices& prices, int rank) const;
   double communicator_bytes(const Layout& layout, const PipelineNeeds& pipeline, int rank) const;
   /// Of kernels, the driver and communicators.
-  double device_bytes(const Layout& layout, const LayerPrices& prices, int rank) const;
+  double device_bytes(const Layout& layout, const LayerPrices& prices,
+                      const std::vector<StageSlice>& slices, int rank) const;
   /// In the arenas.
   double arena_bytes(const Layout& layout, const LayerPrices& prices,
                      const std::vector<StageSlice>& slices, int rank) const;

@@ -52,7 +52,7 @@ RunConfig small_run(RunConfig config, const Layout& layout, const LayerPattern& 
   if (!layers.has(kMoeBlock)) {
     config.moe = MoeConfig();
   }
-  config.train.global_batch = 2 * layout.microbatch * layout.data;
+  config.train.global_batch = kPricedMicrobatches * layout.microbatch * layout.data;
   config.parallel.pipeline_layout.clear();
   config.parallel.first_stage_layers = config.parallel.last_stage_layers = 0;
   config.memory.recompute_layers = config.memory.offload_layers = 0;
@@ -214,7 +214,8 @@ LayerPrices price_layers(const RunConfig& config, const ModelSpec& spec, int64_t
     };
     const Sample one = sample(1);
     const Sample two = sample(2);
-    const PartPrice layer = difference(two.whole, one.whole);
+    PartPrice layer = difference(two.whole, one.whole);
+    layer.driver_bytes = std::max(two.other_bytes - one.other_bytes, 0.0) / kPricedMicrobatches;
     // Layers of multi-token prediction, which are of the last kind, are priced with the ends.
     if (prices.kinds.empty() || (spec.mtp_depth > 0 && kind == mtp_layer(spec))) {
       prices.ends = difference(one.whole, layer);

@@ -298,10 +298,23 @@ class Search {
     }
   }
 
+  /// Whether the next policy with less recompute has the same prices: then the programs are the
+  /// same, as with "attention" and "norms" if context ranks exchange keys, which no task repeats.
+  bool repeats_no_more(Layout layout, const LayerPrices& prices) const {
+    if (layout.recompute == RecomputeChoice::kNone) {
+      return false;
+    }
+    layout.recompute = static_cast<RecomputeChoice>(static_cast<int>(layout.recompute) - 1);
+    const auto with_less = prices_.find(price_key(layout));
+    return with_less != prices_.end() && with_less->second == prices;
+  }
+
   void bound(const std::vector<const Layout*>& layouts, double memory_slack) {
     for (const Layout* const layout : layouts) {
       const auto prices = prices_.find(price_key(*layout));
-      if (prices != prices_.end()) {
+      if (prices != prices_.end() && repeats_no_more(*layout, prices->second)) {
+        ++search_.counts.behind;
+      } else if (prices != prices_.end()) {
         candidates_.push_back({.layout = layout, .prices = &prices->second});
       } else {
         ++search_.counts.refused;

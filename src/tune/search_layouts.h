@@ -72,7 +72,8 @@ struct SearchCounts {
   int64_t looked_at = 0;
   int64_t refused = 0;  ///< by the rules of the run file
   int64_t too_big = 0;  ///< for the memory, as estimated or planned
-  int64_t behind = 0;   ///< slower than the simulated ones, by a bound or an estimate
+  int64_t behind = 0;   ///< not faster than the simulated ones, by a bound or an estimate, or like
+                        ///< others: a recompute policy that repeats no more than a lesser one
   int64_t simulated = 0;
 };
 

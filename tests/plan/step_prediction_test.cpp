@@ -50,5 +50,20 @@ TEST(StepPrediction, IsToldInWords) {
   }
 }
 
+// The first stage only looks tokens up: the step is not as short as its tasks.
+TEST(StepPrediction, IsOfTheBusiestRank) {
+  RunConfig config = llama_1b();
+  config.parallel.ranks = 2;
+  config.parallel.data = 1;
+  config.parallel.pipeline = 2;
+  config.parallel.pipeline_layout = "E|t*16L";
+  const auto model = make_analytic_model(parse_cluster("h200x2"));
+  const std::string both = describe_prediction(plan_run(resolve_run(resolved(config), 0)), *model);
+  EXPECT_THAT(both, HasSubstr("per step, tasks of rank 1, the busiest, one after the other"));
+  const std::string second =
+      describe_prediction(plan_run(resolve_run(resolved(config), 0), {.ranks = {1}}), *model);
+  EXPECT_EQ(both.substr(both.find("predict"), 20), second.substr(second.find("predict"), 20));
+}
+
 }  // namespace
 }  // namespace braid

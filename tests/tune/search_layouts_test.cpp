@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <limits>
+#include <set>
 
 #include "base/errors.h"
 #include "base/expect_error.h"
@@ -17,6 +18,7 @@ namespace braid {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 /// Few enough layouts to simulate all of them.
@@ -239,6 +241,27 @@ TEST(SearchLayouts, ThreadsMakeNoDifference) {
   options.num_threads = 3;
   const LayoutSearch three = search_layouts(config, 0, *model, options);
   EXPECT_EQ(search_json(one, config, 12), search_json(three, config, 12));
+}
+
+// What context ranks exchange is never repeated: "attention" does what "norms" does.
+TEST(SearchLayouts, LeavesOutPoliciesThatRepeatNoMoreThanOthers) {
+  RunConfig config = small_search_run(4);
+  config.parallel.context = 2;
+  const auto model = model_of("h100x4");
+  const LayoutSearch search = search_layouts(
+      config, 0, *model,
+      {.limits = {.max_tensor = 1,
+                  .max_microbatch = 1,
+                  .fixed = {"parallel.context", "parallel.context_method", "parallel.shard",
+                            "parallel.shard_replicas", "parallel.schedule"}},
+       .num_simulated = 1'000});
+  std::set<RecomputeChoice> policies;
+  for (const RankedLayout& row : search.ranked) {
+    policies.insert(row.layout.recompute);
+  }
+  EXPECT_THAT(policies,
+              ElementsAre(RecomputeChoice::kNone, RecomputeChoice::kNorms, RecomputeChoice::kFull));
+  EXPECT_GT(search.counts.behind, 0);
 }
 
 TEST(SearchLayouts, ObeysTheMemoryLimit) {
