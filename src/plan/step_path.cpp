@@ -204,13 +204,14 @@ std::string percent_text(int64_t ns, int64_t step_ns) {
 /// The stages with most of a part: "3 (40%), 0 (22%)".
 std::string stages_text(const PathPart& part) {
   constexpr size_t kMostStages = 3;
+  constexpr int64_t kSmallPart = 100;  // 1% is worth no mention
   std::vector<size_t> stages(part.stage_ns.size());
   std::iota(stages.begin(), stages.end(), size_t{0});
   std::ranges::stable_sort(stages, std::greater<>(),
                            [&](size_t stage) { return part.stage_ns[stage]; });
   std::vector<std::string> texts;
   for (const size_t stage : stages) {
-    if (part.stage_ns[stage] == 0 || texts.size() == kMostStages) {
+    if (part.stage_ns[stage] < part.ns / kSmallPart || texts.size() == kMostStages) {
       break;
     }
     texts.push_back(fmt::format(
@@ -258,7 +259,7 @@ std::string describe_path(const StepPath& path) {
     std::string line = fmt::format(
         "{:<36} {:>8} {:>7}{}{}", part.cause, format_duration(static_cast<double>(part.ns) * 1e-9),
         percent_text(part.ns, path.step_ns), has_gains ? fmt::format("{:>11}", gain) : "",
-        has_stages ? "  " + stages_text(part) : "");
+        has_stages && part.cause != cause_name(kHost) ? "  " + stages_text(part) : "");
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + "\n";
   }

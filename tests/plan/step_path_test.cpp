@@ -92,7 +92,7 @@ TEST(StepPath, OfEmulatedLinksFillsTheStep) {
   config.parallel.shard = "optimizer";
   LinkOptions links;
   for (LinkSpec& link : links.by_kind) {
-    link = {.bytes_per_s = 1e8, .latency_ns = 2000};
+    link = {.latency_ns = 2000, .bytes_per_s = 1e8};
   }
   const auto model = make_linked_model(make_analytic_model(parse_cluster("cpux4")), links);
   const SimulatedRun run(run_of(config), *model);
@@ -120,7 +120,7 @@ TEST(StepPath, OfOneRankIsItsComputeAndTheHost) {
 }
 
 // Tensor ranks between nodes: their communication bounds the step, and the step without it is
-// shorter by more than half.
+// shorter by more than a third.
 TEST(StepPath, NamesTheCommunicationThatBoundsTheStep) {
   RunConfig config = small_planned_run();
   config.model.width = 1024;
@@ -136,7 +136,7 @@ TEST(StepPath, NamesTheCommunicationThatBoundsTheStep) {
   EXPECT_EQ(path.parts.front().cause, "latency of communication");
   for (const PathPart& part : path.parts) {
     if (part.cause == "tensor communication") {
-      EXPECT_GT(part.gain_ns, run.step_ns() / 2);
+      EXPECT_GT(part.gain_ns, run.step_ns() / 3);
     }
   }
 }
