@@ -211,7 +211,7 @@ std::string stages_text(const PathPart& part) {
                            [&](size_t stage) { return part.stage_ns[stage]; });
   std::vector<std::string> texts;
   for (const size_t stage : stages) {
-    if (part.stage_ns[stage] < part.ns / kSmallPart || texts.size() == kMostStages) {
+    if (part.stage_ns[stage] * kSmallPart < part.ns || texts.size() == kMostStages) {
       break;
     }
     texts.push_back(fmt::format(
@@ -245,6 +245,7 @@ StepPath step_path_with_gains(const SimulatedRun& run, int num_threads) {
 }
 
 std::string describe_path(const StepPath& path) {
+  constexpr int64_t kSmallestRow = 2000;  // what would be 0.0%
   const bool has_gains =
       std::ranges::any_of(path.parts, [](const PathPart& part) { return part.gain_ns >= 0; });
   const bool has_stages = !path.parts.empty() && path.parts.front().stage_ns.size() > 1;
@@ -254,6 +255,9 @@ std::string describe_path(const StepPath& path) {
   text += fmt::format("{:<36} {:>8} {:>7}{}{}\n", "cause", "time", "part",
                       has_gains ? " without it" : "", has_stages ? "  most on stages" : "");
   for (const PathPart& part : path.parts) {
+    if (part.ns < path.step_ns / kSmallestRow) {
+      continue;
+    }
     const std::string gain =
         part.gain_ns >= 0 ? "-" + percent_text(part.gain_ns, path.step_ns) : "";
     std::string line = fmt::format(

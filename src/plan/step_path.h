@@ -54,7 +54,7 @@ StepPath step_path(const SimulatedRun& run);
 /// length.
 StepPath step_path_with_gains(const SimulatedRun& run, int num_threads = 0);
 
-/// A line, and a table of causes.
+/// A line, and a table of causes; those below 0.05% of the step are left out.
 std::string describe_path(const StepPath& path);
 nlohmann::ordered_json path_json(const StepPath& path);
 
