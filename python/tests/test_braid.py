@@ -76,6 +76,7 @@ def test_simulation_is_that_of_the_command():
     assert step.step_ns > step.exposed_ns > 0
     assert [part.kind for part in step.communication] == ["pipeline", "world"]
     assert step.json["step_ns"] == step.step_ns
+    assert sum(part["ns"] for part in step.json["critical_path"]["parts"]) == step.step_ns
     assert braid.load(SMALL).simulate("h200x4", ranks=4).json["ranks"] == 4
     assert "h900x2" in message_of(lambda: braid.load(SMALL).simulate("h900x2"), "config")
 

@@ -46,8 +46,9 @@ Simulation simulation_result(const SimulatedRun& run) {
            .exposed_ns = means.exposed_ns[kind]});
     }
   }
-  result.description = describe_simulation(run);
-  result.json = simulation_json(run);
+  const SimulationDetails details{.path = step_path(run)};
+  result.description = describe_simulation(run, details);
+  result.json = simulation_json(run, details);
   return result;
 }
 

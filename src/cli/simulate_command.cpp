@@ -58,6 +58,7 @@ SimulationDetails details_of(const SimulateArguments& arguments, const Simulated
   if (arguments.why) {
     details.gains = find_gains(simulated);
   }
+  details.path = details.gains ? details.gains->path : step_path(simulated);
   return details;
 }
 
@@ -148,8 +149,9 @@ void add_simulate_command(CLI::App& app, const Console& console) {
       ->type_name("STACK");
   add_range_options(*command, *arguments);
   command->add_flag("--why", arguments->why,
-                    "Also say why the step is not faster: where its time goes, and of layout, "
-                    "overlap and hardware the change that gains most, each simulated");
+                    "Also say why the step is not faster: what it would gain without each cause of "
+                    "its critical path, and of layout, overlap and hardware the change that gains "
+                    "most, each simulated");
   add_routing_options(*command, arguments->routing);
   add_failure_options(*command, arguments->failures);
   command

@@ -274,6 +274,7 @@ std::string describe_simulation(const SimulatedRun& run, const SimulationDetails
   text += fmt::format("busiest   rank {}, idle {:.1f}%\n", run.busiest().rank,
                       percent_of(static_cast<double>(run.busiest().times.bubble_ns), step_ns));
   text += memory_line(run) + stage_table(run);
+  text += details.path ? describe_path(*details.path) : "";
   return details.gains ? text + describe_gains(*details.gains) : text;
 }
 
@@ -306,6 +307,9 @@ std::string simulation_json(const SimulatedRun& run, const SimulationDetails& de
   }
   if (details.goodput) {
     json["goodput"] = goodput_json(*details.goodput);
+  }
+  if (details.path) {
+    json["critical_path"] = path_json(*details.path);
   }
   if (details.gains) {
     json["gains"] = gains_json(*details.gains);

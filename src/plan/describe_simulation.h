@@ -8,6 +8,7 @@
 #include "plan/routing_loads.h"
 #include "plan/simulated_run.h"
 #include "plan/step_gains.h"
+#include "plan/step_path.h"
 #include "plan/step_range.h"
 
 namespace braid {
@@ -31,6 +32,7 @@ struct SimulationDetails {
   std::optional<SlowStep> slow = {};
   std::optional<SkewedStep> skewed = {};
   std::optional<GoodputForecast> goodput = {};
+  std::optional<StepPath> path = {};
   std::optional<StepGains> gains = {};
 };
 
@@ -40,7 +42,8 @@ struct SimulationDetails {
 ///   compute   85.8% of the step, mean of all ranks
 ///   exposed   10.2% of the step with communication that nothing hides: tensor 9.6% (of 12.0%), ...
 ///   bubble    4.0% idle: warm-up 0.2%, steady 3.5%, cool-down 0.3%
-/// followed by a table with one line per pipeline stage. docs/simulator.md explains each figure.
+/// followed by a table with one line per pipeline stage, and one of the causes of the step's time.
+/// docs/simulator.md explains each figure.
 std::string describe_simulation(const SimulatedRun& run, const SimulationDetails& details = {});
 
 /// The same as a JSON object. docs/simulator.md lists its keys.

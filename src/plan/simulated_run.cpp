@@ -152,6 +152,11 @@ int64_t SimulatedRun::step_ns_with(const PriceChanges& changes) const {
   return simulate(programs, model_, options_, 1.0, all).step_ns + model_.step_overhead_ns();
 }
 
+std::vector<PathTask> SimulatedRun::critical_path() const {
+  return braid::critical_path(*programs_, model_, result_, routed_load_,
+                              {.rank_clock = rank_clock_});
+}
+
 void SimulatedRun::set_routed_load(double load) {
   routed_load_ = load;
   run_step();

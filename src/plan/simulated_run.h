@@ -11,6 +11,7 @@
 #include "config/run_config.h"
 #include "plan/run_plan.h"
 #include "sim/cost_model.h"
+#include "sim/critical_path.h"
 #include "sim/price_changes.h"
 #include "sim/simulate.h"
 #include "trace/exposed.h"
@@ -108,6 +109,9 @@ class SimulatedRun {
   std::vector<StageMemory> memory_by_stage() const;
   /// The plan of this rank, or the one that stands for it, with its buffers.
   RankPlan plan_with_buffers(int rank) const;
+  /// What the step waited for, through all ranks (sim/critical_path.h); the host's part of the step
+  /// follows it.
+  std::vector<PathTask> critical_path() const;
   /// Timelines of these ranks. Throws ConfigError for a rank that the run does not have.
   Timeline timeline(std::span<const int> ranks) const;
 

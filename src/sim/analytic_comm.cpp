@@ -208,6 +208,17 @@ double copy_engine_ns(const Cluster& cluster, const CommSpec& spec, double sent_
 
 }  // namespace
 
+namespace {
+
+/// `outside`: of the rate that the network leaves to a device.
+LinkLoad between_nodes(const GroupPlacement& place, double inside, double outside) {
+  return {.intra_node = inside,
+          .inter_node = outside / place.oversubscription,
+          .above_units = place.oversubscription > 1 ? outside : 0.0};
+}
+
+}  // namespace
+
 LinkLoad analytic_link_load(const Cluster& cluster, const CommSpec& spec) {
   const GroupPlacement& place = spec.placement;
   if (place.num_ranks < 2) {
@@ -217,12 +228,18 @@ LinkLoad analytic_link_load(const Cluster& cluster, const CommSpec& spec) {
     return {.intra_node = 1.0};
   }
   if (place.fewest_per_node == 1 || spec.kind == CommKind::kSendRecv) {
-    return {.inter_node = 1.0};
+    return between_nodes(place, 0.0, 1.0);
   }
   const double inside = inside_rate(cluster, spec);
-  const double outside = outside_rate(cluster, place) * place.fewest_per_node;
-  const double rate = std::min(inside, outside);
-  return {.intra_node = rate / inside, .inter_node = rate / outside};
+  const double outside = outside_rate(cluster, place);
+  if (spec.kind == CommKind::kAllToAll) {
+    const double near_ns = (place.fewest_per_node - 1.0) / inside;
+    const double far_ns = (place.num_ranks - place.fewest_per_node) / outside;
+    const double longest_ns = std::max(near_ns, far_ns);
+    return between_nodes(place, near_ns / longest_ns, far_ns / longest_ns);
+  }
+  const double rate = std::min(inside, outside * place.fewest_per_node);
+  return between_nodes(place, rate / inside, rate / (outside * place.fewest_per_node));
 }
 
 double analytic_comm_ns(const Cluster& cluster, const CommSpec& spec) {

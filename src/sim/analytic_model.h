@@ -43,11 +43,13 @@ double analytic_comm_ns(const Cluster& cluster, const CommSpec& spec);
 double analytic_host_copy_ns(const DeviceSpec& device, int64_t bytes);
 
 /// The fractions of the links' rates that a communication uses on each of its ranks while its bytes
-/// flow, in each direction in which it moves bytes: between devices of a node, and between nodes.
-/// It uses the slower kind fully.
+/// flow, in each direction in which it moves bytes: between devices of a node, between nodes, and
+/// of a device's share of the links above the units of the network, if it leaves one. It uses the
+/// slowest kind fully.
 struct LinkLoad {
   double intra_node = 0;
   double inter_node = 0;
+  double above_units = 0;
 };
 LinkLoad analytic_link_load(const Cluster& cluster, const CommSpec& spec);
 

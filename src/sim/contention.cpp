@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/errors.h"
 #include "ops/expert_exchange.h"
@@ -44,17 +45,18 @@ int64_t rate_parts(double rate) {
 CommDemand comm_demand(const CostModel& model, const CommSpec& spec, int64_t cost_ns) {
   const double bytes = bytes_part(model, spec, cost_ns);
   const LinkLoad load = analytic_link_load(model.cluster(), spec);
-  // A rank alone on its node moves what its network link carries; other ranks what NVLink carries.
-  const double moved =
-      load.inter_node > 0 && load.intra_node == 0
-          ? model.cluster().inter_node.bytes_per_s / model.cluster().intra_node.bytes_per_s
-          : load.intra_node;
+  // A ring hands on over NVLink what comes from other nodes; who sends to all ranks directly, or is
+  // alone on its node, moves what its network link carries in addition.
+  const bool is_direct = load.intra_node == 0 || spec.kind == CommKind::kAllToAll;
+  const double network =
+      model.cluster().inter_node.bytes_per_s / model.cluster().intra_node.bytes_per_s;
+  const double moved = load.intra_node + (is_direct ? load.inter_node * network : 0.0);
   const double sms = std::ceil(model.contention().comm_sms * std::min(1.0, moved) * bytes);
   return {.sms = uses_copy_engine(spec.algorithm) || cost_ns == 0
                      ? 0
                      : std::max(1, static_cast<int>(sms)),
           .bytes_part = parts(bytes),
-          .load = {parts(load.intra_node * bytes), parts(load.inter_node * bytes)}};
+          .load = {parts(load.intra_node), parts(load.inter_node), parts(load.above_units)}};
 }
 
 CommDemand core_demand(const CostModel& model, int64_t own_ns, int64_t cost_ns) {
@@ -64,10 +66,19 @@ CommDemand core_demand(const CostModel& model, int64_t own_ns, int64_t cost_ns) 
   return {.sms = static_cast<int>(sms), .bytes_part = 0, .load = {}};
 }
 
-int64_t shared_link_rate(const CommDemand& demand, int64_t total_load) {
-  const int64_t latency_part = kFullRate - demand.bytes_part;
-  const int64_t slowed = demand.bytes_part * std::max(kFullRate, total_load) / kFullRate;
-  return std::clamp<int64_t>(kFullRate * kFullRate / (latency_part + slowed), 1, kFullRate);
+int64_t fair_share(std::span<int64_t> loads) {
+  int64_t rest = kFullRate;
+  while (!loads.empty()) {
+    const int64_t share = std::max<int64_t>(1, rest / static_cast<int64_t>(loads.size()));
+    const auto small =
+        std::partition(loads.begin(), loads.end(), [&](int64_t load) { return load > share; });
+    if (small == loads.end()) {
+      return share;
+    }
+    rest -= std::accumulate(small, loads.end(), int64_t{0});
+    loads = loads.first(static_cast<size_t>(small - loads.begin()));
+  }
+  return kFullRate;
 }
 
 ContentionTable::ContentionTable(const Contention& contention)
@@ -80,9 +91,7 @@ ContentionTable::ContentionTable(const Contention& contention)
       rows_beside_compute_(rate_parts(contention.compute_and_row_exchange.communication)),
       compute_beside_copies_(rate_parts(contention.compute_and_copy_engine.compute)),
       copies_beside_compute_(rate_parts(contention.compute_and_copy_engine.communication)),
-      compute_slows_others_(comm_beside_products_ < kFullRate || comm_beside_memory_ < kFullRate ||
-                            copies_beside_compute_ < kFullRate ||
-                            rows_beside_compute_ < kFullRate) {}
+      compute_slows_sends_(comm_beside_products_ < kFullRate || comm_beside_memory_ < kFullRate) {}
 
 int64_t ContentionTable::compute_rate(OpFamily family, int sms) const {
   const std::vector<int64_t>& rates = wants_all_sms(family) ? product_rates_ : memory_rates_;

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "sim/cost_model.h"
@@ -19,19 +21,27 @@ int64_t rate_parts(double rate);
 /// Whether kernels of the family fill all SMs of a device: matrix products and attention.
 bool wants_all_sms(OpFamily family);
 
-/// The resources that a communication uses while it runs.
+/// The links of a device, each with two directions: to its node, to the network, and its share of
+/// the links above the units of an oversubscribed network (NetworkLevel). Communications that leave
+/// small units and such that leave large ones share the last as if it were one.
+enum class LinkKind : uint8_t { kIntraNode, kInterNode, kAboveUnits };
+inline constexpr size_t kNumLinkKinds = 3;
+
+/// The resources that a communication uses while it runs. At first it waits for its latency, then
+/// its bytes flow.
 struct CommDemand {
   int sms = 0;             ///< 0: copy engines move the bytes; without those of `row_exchanges`
   int row_exchanges = 0;   ///< 1: an exchange of rows of experts, on SMs of its own
   int64_t bytes_part = 0;  ///< in units of 1 / kFullRate: the part of its time alone in which bytes
-                           ///< flow; the rest is latency, which contention does not lengthen
-  std::array<int64_t, 2> load{};  ///< by LinkKind, in units of 1 / kFullRate: the part of the link
-                                  ///< that it needs to run at full rate, averaged over its time
-                                  ///< alone
-};
+                           ///< flow
+  /// By LinkKind, in units of 1 / kFullRate: the part of the link that it needs while its bytes
+  /// flow, to take no longer than alone.
+  std::array<int64_t, kNumLinkKinds> load{};
 
-enum class LinkKind : uint8_t { kIntraNode, kInterNode };
-inline constexpr size_t kNumLinkKinds = 2;
+  bool uses_links() const {
+    return std::any_of(load.begin(), load.end(), [](int64_t part) { return part > 0; });
+  }
+};
 
 /// The demand of a communication that takes `cost_ns` alone. SMs are in proportion to the bytes per
 /// second that it moves: `Contention::comm_sms` at the rate of the link inside a node (4 blocks
@@ -43,9 +53,10 @@ CommDemand comm_demand(const CostModel& model, const CommSpec& spec, int64_t cos
 /// model treats all of `Contention::comm_sms` as one core, of which compute keeps at least half.
 CommDemand core_demand(const CostModel& model, int64_t own_ns, int64_t cost_ns);
 
-/// The rate of a communication on a link on which the running communications need `total_load`:
-///   1 / (latency part + bytes part * max(1, total load)).
-int64_t shared_link_rate(const CommDemand& demand, int64_t total_load);
+/// The most that each of several communications gets of a link that they need in part, as they
+/// share it evenly: whoever needs less gets that, and the others share the rest evenly (max-min
+/// fairness). Does not depend on the order of `loads`, which is used up. kFullRate if all fit.
+int64_t fair_share(std::span<int64_t> loads);
 
 /// The slowdown of compute by the SMs that send at the same time, by family of op and number of
 /// SMs:
@@ -68,8 +79,10 @@ class ContentionTable {
   /// The rate of compute during copies to or from the host, and of copies during compute.
   int64_t compute_beside_copies() const { return compute_beside_copies_; }
   int64_t copies_beside_compute() const { return copies_beside_compute_; }
-  /// Whether compute changes the rate of communication or copies at all.
-  bool compute_slows_others() const { return compute_slows_others_; }
+  /// Whether compute changes the rate of communication on a device with so many exchanges of rows.
+  bool compute_slows_comm(int row_exchanges) const {
+    return compute_slows_sends_ || (row_exchanges > 0 && rows_beside_compute_ < kFullRate);
+  }
 
  private:
   std::vector<int64_t> product_rates_;  ///< by number of SMs; the last entry is for all larger
@@ -82,7 +95,7 @@ class ContentionTable {
   int64_t rows_beside_compute_;
   int64_t compute_beside_copies_;
   int64_t copies_beside_compute_;
-  bool compute_slows_others_;
+  bool compute_slows_sends_;
 };
 
 }  // namespace braid

@@ -40,6 +40,7 @@ SimRun::SimRun(const SimPlan& plan)
   transfers_.reserve(plan.num_meetings());
   changed_.reserve(devices_.size());
   stale_.reserve(plan.num_meetings());
+  loads_.reserve(plan.num_running());
 }
 
 void SimRun::reset() {
@@ -64,7 +65,13 @@ bool SimRun::run(const SimOptions& options, SimResult& result) {
     now_ns_ = ends_.next_end_ns();
     while (!ends_.empty() && ends_.next_end_ns() == now_ns_) {
       const uint32_t work = ends_.pop();
-      work < num_units() ? release_unit(work) : end_meeting(work - num_units());
+      if (work < num_units()) {
+        release_unit(work);
+      } else if (work_[work].until > 0) {
+        flow(work - num_units());
+      } else {
+        end_meeting(work - num_units());
+      }
     }
     settle();
   }
@@ -281,12 +288,14 @@ void SimRun::release_held(uint32_t rank_class) {
 
 void SimRun::begin_meeting(uint32_t meeting) {
   int64_t work_ns = 0;
+  int64_t bytes_part = 0;
   bool has_link = false;
   for (const uint32_t lane : arrived(meeting)) {
     lanes_[lane].start_ns = options_.starts_on_arrival ? lanes_[lane].start_ns : now_ns_;
     work_ns = std::max(work_ns, price_of(lane).work_ns);
+    bytes_part = std::max(bytes_part, price_of(lane).demand.bytes_part);
     has_link |= price_of(lane).link.is_limited();
-    occupy_links(lane, meeting, 1);
+    occupy_links(lane, 1);
   }
   if (has_link && options_.contention) {
     transfers_.push_back(meeting);
@@ -296,7 +305,7 @@ void SimRun::begin_meeting(uint32_t meeting) {
     end_meeting(meeting);
     return;
   }
-  begin_work(num_units() + meeting, work_ns);
+  begin_work(num_units() + meeting, work_ns, bytes_part);
 }
 
 /// Last at a point of time, and by number, so that lanes do not depend on the order of the search.
@@ -334,28 +343,31 @@ int64_t SimRun::transfer_ns(uint32_t meeting) {
 
 void SimRun::end_meeting(uint32_t meeting) {
   for (const uint32_t lane : arrived(meeting)) {
-    occupy_links(lane, meeting, -1);
+    occupy_links(lane, -1);
     finish_task(lane);
     ready_.push_back(lane);
   }
   num_arrived_[meeting] = 0;
 }
 
-void SimRun::occupy_links(uint32_t lane, uint32_t meeting, int sign) {
+/// Its latency is over: it shares links from now on.
+void SimRun::flow(uint32_t meeting) {
+  for (const uint32_t lane : arrived(meeting)) {
+    mark_changed(facts(lane).rank_class, true);
+  }
+}
+
+void SimRun::occupy_links(uint32_t lane, int sign) {
   const TaskPrice& price = price_of(lane);
   const uint32_t rank_class = facts(lane).rank_class;
   Device& device = devices_[rank_class];
-  for (size_t kind = 0; kind < kNumLinkKinds; ++kind) {
-    device.load[kind][kOut] += price.sends ? sign * price.demand.load[kind] : 0;
-    device.load[kind][kIn] += price.receives ? sign * price.demand.load[kind] : 0;
-  }
   device.sms += sign * price.demand.sms;
   device.row_exchanges += sign * price.demand.row_exchanges;
   uint32_t* const running = running_.data() + plan_.classes()[rank_class].first_running;
   if (sign > 0) {
-    running[device.num_running++] = meeting;
+    running[device.num_running++] = lane;
   } else {
-    *std::find(running, running + device.num_running, meeting) = running[device.num_running - 1];
+    *std::find(running, running + device.num_running, lane) = running[device.num_running - 1];
     --device.num_running;
   }
   mark_changed(rank_class, true);
@@ -374,11 +386,11 @@ void SimRun::mark_changed(uint32_t rank_class, bool links) {
 void SimRun::update_rates() {
   for (const uint32_t rank_class : changed_) {
     Device& device = devices_[rank_class];
-    if (device.links_changed || plan_.contention().compute_slows_others()) {
-      const uint32_t* const running = running_.data() + plan_.classes()[rank_class].first_running;
-      for (uint32_t i = 0; i < device.num_running; ++i) {
-        if (std::exchange(is_stale_[running[i]], uint8_t{1}) == 0) {
-          stale_.push_back(running[i]);
+    if (device.links_changed || plan_.contention().compute_slows_comm(device.row_exchanges)) {
+      for (const uint32_t lane : running_on(rank_class)) {
+        const uint32_t meeting = price_of(lane).meeting;
+        if (std::exchange(is_stale_[meeting], uint8_t{1}) == 0) {
+          stale_.push_back(meeting);
         }
       }
     }
@@ -388,7 +400,7 @@ void SimRun::update_rates() {
   }
   changed_.clear();
   for (const uint32_t meeting : stale_) {
-    set_rate(num_units() + meeting, meeting_rate(meeting));
+    update_meeting(meeting);
     is_stale_[meeting] = 0;
   }
   stale_.clear();
@@ -421,7 +433,26 @@ void SimRun::update_units(uint32_t rank_class) {
   }
 }
 
-int64_t SimRun::meeting_rate(uint32_t meeting) const {
+/// The end of its latency matters only beside something with which its bytes share a device.
+void SimRun::update_meeting(uint32_t meeting) {
+  const uint32_t work = num_units() + meeting;
+  const bool waits = options_.contention && !moves_bytes(meeting) && shares_links(meeting);
+  set_rate(work, meeting_rate(meeting), waits ? work_[work].bytes : 0);
+}
+
+bool SimRun::shares_links(uint32_t meeting) const {
+  return std::ranges::any_of(arrived(meeting), [&](uint32_t lane) { return has_company(lane); });
+}
+
+bool SimRun::has_company(uint32_t lane) const {
+  const Device& device = devices_[facts(lane).rank_class];
+  const CommDemand& demand = price_of(lane).demand;
+  const bool beside_compute = demand.row_exchanges > 0 &&
+                              device.units[static_cast<size_t>(SimUnit::kCompute)].lane != kNone;
+  return demand.uses_links() && (device.num_running > 1 || beside_compute);
+}
+
+int64_t SimRun::meeting_rate(uint32_t meeting) {
   int64_t rate = kFullRate;
   if (options_.contention) {
     for (const uint32_t lane : arrived(meeting)) {
@@ -432,43 +463,85 @@ int64_t SimRun::meeting_rate(uint32_t meeting) const {
 }
 
 /// The rate of the meeting in which the lane takes part.
-int64_t SimRun::rate_on_device(uint32_t lane) const {
+int64_t SimRun::rate_on_device(uint32_t lane) {
   const TaskPrice& price = price_of(lane);
   const Device& device = devices_[facts(lane).rank_class];
-  int64_t load = 0;
-  for (size_t kind = 0; kind < kNumLinkKinds; ++kind) {
-    if (price.demand.load[kind] > 0) {
-      load = std::max({load, price.sends ? device.load[kind][kOut] : 0,
-                       price.receives ? device.load[kind][kIn] : 0});
-    }
-  }
+  const int64_t rate = moves_bytes(price.meeting) ? link_rate(lane) : kFullRate;
   const uint32_t compute = device.units[static_cast<size_t>(SimUnit::kCompute)].lane;
-  if (price.demand.row_exchanges > 0 && compute != kNone) {
-    load = std::max(load, price.demand.load[static_cast<size_t>(LinkKind::kIntraNode)] * kFullRate /
-                              plan_.contention().rows_beside_compute());
-  }
-  const int64_t rate = shared_link_rate(price.demand, load);
   return compute == kNone || price.demand.sms == 0
              ? rate
              : scaled(rate, plan_.contention().comm_rate(price_of(compute).family));
 }
 
-void SimRun::begin_work(uint32_t work, int64_t work_ns) {
-  work_[work] = {.left = work_ns * kFullRate, .updated_ns = now_ns_, .rate = 0};
+/// The rate at which its bytes flow.
+int64_t SimRun::link_rate(uint32_t lane) {
+  const TaskPrice& price = price_of(lane);
+  const Device& device = devices_[facts(lane).rank_class];
+  int64_t rate = kFullRate;
+  const auto limit = [&](size_t kind, int64_t share) {
+    const int64_t load = price.demand.load[kind];
+    rate = share < load ? std::min(rate, std::max<int64_t>(1, share * kFullRate / load)) : rate;
+  };
+  for (size_t kind = 0; kind < kNumLinkKinds; ++kind) {
+    for (const size_t direction : {kOut, kIn}) {
+      if (price.demand.load[kind] > 0 && (direction == kOut ? price.sends : price.receives)) {
+        limit(kind, share_of_link(facts(lane).rank_class, kind, direction));
+      }
+    }
+  }
+  if (price.demand.row_exchanges > 0 &&
+      device.units[static_cast<size_t>(SimUnit::kCompute)].lane != kNone) {
+    limit(static_cast<size_t>(LinkKind::kIntraNode), plan_.contention().rows_beside_compute());
+  }
+  return rate;
 }
 
-void SimRun::set_rate(uint32_t work, int64_t rate) {
+/// The most that one of the communications gets whose bytes flow over the link now.
+int64_t SimRun::share_of_link(uint32_t rank_class, size_t kind, size_t direction) {
+  if (devices_[rank_class].num_running == 1) {
+    return kFullRate;
+  }
+  loads_.clear();
+  for (const uint32_t lane : running_on(rank_class)) {
+    const TaskPrice& price = price_of(lane);
+    if (price.demand.load[kind] > 0 && (direction == kOut ? price.sends : price.receives) &&
+        moves_bytes(price.meeting)) {
+      loads_.push_back(price.demand.load[kind]);
+    }
+  }
+  return fair_share(loads_);
+}
+
+bool SimRun::moves_bytes(uint32_t meeting) const {
+  const Work& work = work_[num_units() + meeting];
+  return left_of(work) <= work.bytes;
+}
+
+void SimRun::begin_work(uint32_t work, int64_t work_ns, int64_t bytes_part) {
+  work_[work] = {.left = work_ns * kFullRate,
+                 .bytes = work_ns * bytes_part,
+                 .until = 0,
+                 .updated_ns = now_ns_,
+                 .rate = 0};
+}
+
+int64_t SimRun::left_of(const Work& work) const {
+  const int64_t elapsed_ns = now_ns_ - work.updated_ns;
+  return work.rate > 0 && elapsed_ns > work.left / work.rate ? 0
+                                                             : work.left - elapsed_ns * work.rate;
+}
+
+void SimRun::set_rate(uint32_t work, int64_t rate, int64_t until) {
   Work& it = work_[work];
-  if (it.rate == rate) {
+  const bool is_held = rate == 0;  // since it began
+  if (is_held || (it.rate == rate && it.until == until)) {
     return;
   }
-  const int64_t elapsed_ns = now_ns_ - it.updated_ns;
-  if (it.rate > 0) {
-    it.left = elapsed_ns > it.left / it.rate ? 0 : it.left - elapsed_ns * it.rate;
-  }
+  it.left = left_of(it);
   it.updated_ns = now_ns_;
   it.rate = rate;
-  const int64_t rest_ns = ceil_div(it.left, rate);
+  it.until = until;
+  const int64_t rest_ns = ceil_div(it.left - until, rate);
   ends_.set(work, rest_ns > kMaxTimeNs - now_ns_ ? kMaxTimeNs : now_ns_ + rest_ns);
 }
 

@@ -44,19 +44,20 @@ class SimRun {
   };
   struct Device {
     std::array<Unit, kNumOwnUnits> units;
-    std::array<std::array<int64_t, 2>, kNumLinkKinds> load{};  // of links, out and in
     // The times when the lanes of emulated links become free, by kind of group, out and in.
     std::array<std::array<int64_t, 2>, LinkOptions::kNumKinds> lane_free_ns{};
     int sms = 0;  // sending SMs, without those of exchanges of rows
     int row_exchanges = 0;
     int num_held = 0;          // lanes
-    uint32_t num_running = 0;  // meetings
+    uint32_t num_running = 0;  // lanes that communicate
     bool is_changed = false;   // listed in changed_
     bool links_changed = false;
   };
   /// Work that takes time: a task on a unit, or a meeting.
   struct Work {
-    int64_t left = 0;  // at updated_ns, in nanoseconds x kFullRate
+    int64_t left = 0;   // at updated_ns, in nanoseconds x kFullRate
+    int64_t bytes = 0;  // of a communication: what is left when its bytes begin to flow
+    int64_t until = 0;  // what is left at its next event: 0 at its end
     int64_t updated_ns = 0;
     int64_t rate = 0;
   };
@@ -82,15 +83,23 @@ class SimRun {
   void begin_transfers();
   int64_t transfer_ns(uint32_t meeting);
   void end_meeting(uint32_t meeting);
-  void occupy_links(uint32_t lane, uint32_t meeting, int sign);
+  void occupy_links(uint32_t lane, int sign);
 
   void mark_changed(uint32_t rank_class, bool links);
   void update_rates();
   void update_units(uint32_t rank_class);
-  int64_t meeting_rate(uint32_t meeting) const;
-  int64_t rate_on_device(uint32_t lane) const;
-  void set_rate(uint32_t work, int64_t rate);
-  void begin_work(uint32_t work, int64_t work_ns);
+  void update_meeting(uint32_t meeting);
+  bool shares_links(uint32_t meeting) const;
+  bool has_company(uint32_t lane) const;
+  int64_t meeting_rate(uint32_t meeting);
+  int64_t rate_on_device(uint32_t lane);
+  int64_t link_rate(uint32_t lane);
+  int64_t share_of_link(uint32_t rank_class, size_t kind, size_t direction);
+  bool moves_bytes(uint32_t meeting) const;
+  int64_t left_of(const Work& work) const;
+  void flow(uint32_t meeting);
+  void set_rate(uint32_t work, int64_t rate, int64_t until = 0);
+  void begin_work(uint32_t work, int64_t work_ns, int64_t bytes_part = 0);
 
   const SimPlan::Lane& facts(uint32_t lane) const { return plan_.lanes()[lane]; }
   const SimPlan::Class& class_of(uint32_t lane) const {
@@ -107,6 +116,10 @@ class SimRun {
   }
   Unit& unit_of(uint32_t unit) { return devices_[unit / kNumOwnUnits].units[unit % kNumOwnUnits]; }
   uint32_t num_units() const { return static_cast<uint32_t>(devices_.size() * kNumOwnUnits); }
+  std::span<const uint32_t> running_on(uint32_t rank_class) const {
+    return {running_.data() + plan_.classes()[rank_class].first_running,
+            devices_[rank_class].num_running};
+  }
   std::span<const uint32_t> arrived(uint32_t meeting) const {
     return {arrived_.data() + plan_.first_arrival()[meeting], num_arrived_[meeting]};
   }
@@ -121,7 +134,7 @@ class SimRun {
   std::vector<uint32_t> first_waiter_;  // by event of each class: a lane
   std::vector<uint32_t> arrived_;       // lanes, by meeting
   std::vector<uint32_t> num_arrived_;
-  std::vector<uint32_t> running_;  // meetings, by class
+  std::vector<uint32_t> running_;  // lanes that communicate, by class
   std::vector<Work> work_;         // by unit of each class, then by meeting
   EndQueue ends_;                  // of work_
   std::vector<uint32_t> ready_;    // lanes
@@ -132,6 +145,7 @@ class SimRun {
   std::vector<uint32_t> changed_;    // classes
   std::vector<uint32_t> stale_;      // meetings
   std::vector<uint8_t> is_stale_;
+  std::vector<int64_t> loads_;  // of one link
 };
 
 }  // namespace braid

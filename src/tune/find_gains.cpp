@@ -102,13 +102,11 @@ class GainFinder {
       : run_(run), model_(run.model()), options_(options), layout_(layout_of(run.spec().config)) {}
 
   StepGains find() {
-    StepGains gains{.step_ns = run_.step_ns(),
-                    .parts = step_parts(run_, options_.num_threads),
-                    .gains = {},
-                    .nothing = {}};
+    StepGains gains{
+        .path = step_path_with_gains(run_, options_.num_threads), .gains = {}, .nothing = {}};
     for (StepGain& gain :
          std::array{best_layout(), best_overlap(), best_hardware(run_, options_.num_threads)}) {
-      const auto step_ns = static_cast<double>(gains.step_ns);
+      const auto step_ns = static_cast<double>(run_.step_ns());
       if (static_cast<double>(gain.step_ns) < step_ns * (1 - kLeastGain)) {
         gains.gains.push_back(std::move(gain));
       } else {

@@ -20,11 +20,11 @@ struct GainOptions {
 /// more or less of sharding and recompute.
 std::vector<Layout> neighbours(const Layout& layout);
 
-/// Why the step is not faster: where the busiest rank's time goes, and of layout, overlap and
-/// hardware the change that makes the step shortest, each simulated. Layouts are `neighbours` that
-/// fit the memory, estimated as in a search; overlap is what `auto_overlap` finds in few trials;
-/// hardware is `best_hardware`. Layouts and overlap are simulated with a rank per pipeline stage,
-/// and their gains applied to `run`'s step. Deterministic.
+/// Why the step is not faster: its critical path with what each cause costs, and of layout, overlap
+/// and hardware the change that makes the step shortest, each simulated. Layouts are `neighbours`
+/// that fit the memory, estimated as in a search; overlap is what `auto_overlap` finds in few
+/// trials; hardware is `best_hardware`. Layouts and overlap are simulated with a rank per pipeline
+/// stage, and their gains applied to `run`'s step. Deterministic.
 StepGains find_gains(const SimulatedRun& run, const GainOptions& options = {});
 
 }  // namespace braid

@@ -1,5 +1,6 @@
 #include "cli/cli_fixture.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace braid {
@@ -63,7 +64,10 @@ TEST_F(SimulateCommand, SaysHowFarTheStepMayBe) {
   EXPECT_EQ(json["samples"]["count"], 5);
   EXPECT_LE(json["samples"]["median_ns"], json["samples"]["p90_ns"]);
   EXPECT_GT(json["slow"]["step_ns"], json["step_ns"]);
-  EXPECT_FALSE(json["gains"]["parts"].empty());
+  EXPECT_FALSE(plain["critical_path"]["parts"][0].contains("gain_ns"));
+  EXPECT_TRUE(std::ranges::any_of(json["critical_path"]["parts"],
+                                  [](const auto& part) { return part.contains("gain_ns"); }));
+  EXPECT_TRUE(json["gains"].contains("changes"));
   EXPECT_THAT(error_of({"simulate", "run.toml", "--cluster", "h100x2", "--seed", "1"}, 2),
               HasSubstr("--samples"));
   EXPECT_THAT(error_of({"simulate", "run.toml", "--cluster", "h100x2", "--slow-node", "0.5"}, 2),
@@ -75,7 +79,8 @@ TEST_F(SimulateCommand, SaysWhereTheStepGoes) {
   for (const char* part :
        {"layout    2 ranks", "cost      h100x2, analytic", "\nstep      ", "tokens/s and ",
         "on each of 2 ranks, MFU ", "\ncompute   ", "\nexposed   ", "data ", "\nidle      ",
-        "\nbusiest   rank 0", "\nmemory    ", " of 79.0 GiB", "\nstage   rank"}) {
+        "\nbusiest   rank 0", "\nmemory    ", " of 79.0 GiB", "\nstage   rank", "\npath      ",
+        "\nmatrix products "}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
   EXPECT_FALSE(exists("runs"));

@@ -297,11 +297,15 @@ inline void simulate_sample(ReportInput& input) {
       R"("simulated_tasks": 4000, "global_batch": 4096, "step_ns": {}, "host_ns": {}, )"
       R"("tokens_per_s": 1.5e6, "tokens_per_s_per_rank": 1465, "flops_per_s_per_rank": 4.9e14, )"
       R"("mfu": 0.497, "mean": {{{}}}, "busiest_rank": 0, "device_bytes": 151397597184, )"
-      R"("range": {{"low_ns": {}, "high_ns": {}}}, "gains": {{"step_ns": {}, "parts": )"
-      R"([{{"cause": "matrix products", "ns": 1000, "gain_ns": 900}}, {{"cause": "optimizer", )"
-      R"("ns": 10}}], "changes": [{{"kind": "layout", "what": "mb2 instead of mb1", )"
-      R"("step_ns": 2000, "needed_bytes": 0}}]}}, "stages": [{}]}})",
+      R"("range": {{"low_ns": {}, "high_ns": {}}}, "critical_path": {{"step_ns": {}, )"
+      R"("tasks": 2, "moves": 1, "parts": [{{"cause": "matrix products", "ns": {}, "stage_ns": )"
+      R"([{}, 0], "gain_ns": 900}}, {{"cause": "host", "ns": {}, "stage_ns": [0, {}]}}], )"
+      R"("stretches": [{{"end_ns": {}, "stage": 0, "cause": "matrix products"}}, )"
+      R"({{"end_ns": {}, "stage": 1, "cause": "host"}}]}}, "gains": {{"step_ns": {}, "changes": )"
+      R"([{{"kind": "layout", "what": "mb2 instead of mb1", "step_ns": 2000, )"
+      R"("needed_bytes": 0}}]}}, "stages": [{}]}})",
       step_ns + kHostNs, kHostNs, sample_times(times, idle), step_ns, step_ns + 2 * kHostNs,
+      step_ns + kHostNs, step_ns, step_ns, kHostNs, kHostNs, step_ns, step_ns + kHostNs,
       step_ns + kHostNs, stages);
 }
 

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <random>
+#include <vector>
+
 #include "base/expect_error.h"
 #include "sim/fixed_costs.h"
 
@@ -30,8 +34,8 @@ TEST(ContentionTable, LossIsInProportionToSmsUpToTheMeasuredOnes) {
   EXPECT_EQ(table.comm_rate(OpFamily::kMemoryBound), kFullRate);
   EXPECT_EQ(table.compute_beside_copies(), kFullRate / 4);
   EXPECT_EQ(table.copies_beside_compute(), kFullRate / 2);
-  EXPECT_TRUE(table.compute_slows_others());
-  EXPECT_FALSE(ContentionTable(Contention()).compute_slows_others());
+  EXPECT_TRUE(table.compute_slows_comm(0));
+  EXPECT_FALSE(ContentionTable(Contention()).compute_slows_comm(1));
 }
 
 TEST(ContentionTable, ExchangesOfRowsHaveTheirOwnRates) {
@@ -45,17 +49,19 @@ TEST(ContentionTable, ExchangesOfRowsHaveTheirOwnRates) {
   EXPECT_EQ(table.compute_beside_rows(OpFamily::kAttention), kFullRate * 7 / 8);
   EXPECT_EQ(table.compute_beside_rows(OpFamily::kMemoryBound), kFullRate * 7 / 8);  // 16 of 32 SMs
   EXPECT_EQ(table.rows_beside_compute(), kFullRate / 4);
-  EXPECT_TRUE(table.compute_slows_others());
+  EXPECT_FALSE(table.compute_slows_comm(0));
+  EXPECT_TRUE(table.compute_slows_comm(1));
 }
 
-TEST(CommDemand, IsWhatItMovesOnAverage) {
+TEST(CommDemand, IsALinkWhileItsBytesFlow) {
   FixedCosts model(small_cluster(16, 8), {.comm_sms = 20});
   model.latency_ns = 25;
   const CommSpec spec{.kind = CommKind::kAllGather, .placement = {8, 1, 8}, .bytes = 4 * 75};
   const CommDemand demand = comm_demand(model, spec, model.comm_ns(spec));
   EXPECT_EQ(demand.bytes_part, kFullRate * 3 / 4);
-  EXPECT_EQ(demand.load[0], kFullRate * 3 / 4);
+  EXPECT_EQ(demand.load[0], kFullRate);
   EXPECT_EQ(demand.load[1], 0);
+  EXPECT_EQ(demand.load[2], 0);
   EXPECT_EQ(demand.sms, 15);
 }
 
@@ -94,12 +100,57 @@ TEST(LinkLoad, TheSlowestLinkIsTakenWhole) {
   EXPECT_EQ(node.inter_node, 0);
 }
 
-TEST(SharedLinkRate, SlowsBytesOnly) {
-  const CommDemand half{.sms = 1, .bytes_part = kFullRate / 2, .load = {kFullRate / 2, 0}};
-  EXPECT_EQ(shared_link_rate(half, kFullRate), kFullRate);
-  EXPECT_EQ(shared_link_rate(half, 3 * kFullRate), kFullRate / 2);  // 1/2 + 3/2
-  const CommDemand whole{.sms = 1, .bytes_part = kFullRate, .load = {kFullRate, 0}};
-  EXPECT_EQ(shared_link_rate(whole, 4 * kFullRate), kFullRate / 4);
+// Of an all-to-all over two nodes of 8, each rank sends 7 parts over NVLink at 317 GB/s and 8 over
+// its own network link at 46.
+TEST(LinkLoad, AnAllToAllUsesItsOwnNetworkLink) {
+  const Cluster cluster = small_cluster(16, 8);
+  const LinkLoad load =
+      analytic_link_load(cluster, {.kind = CommKind::kAllToAll, .placement = {16, 2, 8}});
+  EXPECT_EQ(load.inter_node, 1);
+  EXPECT_NEAR(load.intra_node, 7 / 317.7 / (8 / 46.0), 0.001);
+}
+
+// Above units of a network with a quarter of the rate, an adapter has three quarters for others.
+TEST(LinkLoad, AnOversubscribedNetworkBoundsLessThanTheAdapter) {
+  const LinkLoad load =
+      analytic_link_load(small_cluster(16, 8), {.placement = {2, 2, 1, 4.0}, .bytes = 1 << 20});
+  EXPECT_EQ(load.inter_node, 0.25);
+  EXPECT_EQ(load.above_units, 1);
+}
+
+int64_t share_of(std::vector<int64_t> loads) {
+  return fair_share(loads);
+}
+
+TEST(FairShare, IsForThoseThatNeedMore) {
+  EXPECT_EQ(share_of({}), kFullRate);
+  EXPECT_EQ(share_of({kFullRate}), kFullRate);
+  EXPECT_EQ(share_of({kFullRate / 2, kFullRate / 2}), kFullRate);
+  EXPECT_EQ(share_of({kFullRate, kFullRate}), kFullRate / 2);
+  EXPECT_EQ(share_of({kFullRate / 4, kFullRate}), kFullRate * 3 / 4);
+  EXPECT_EQ(share_of({kFullRate, kFullRate / 8, kFullRate / 2, kFullRate / 8}), kFullRate * 3 / 8);
+}
+
+TEST(FairShare, UsesALinkUpAndNoMore) {
+  std::mt19937 random(7);
+  for (int i = 0; i < 1000; ++i) {
+    std::vector<int64_t> loads(1 + random() % 6);
+    for (int64_t& load : loads) {
+      load = 1 + static_cast<int64_t>(random() % kFullRate);
+    }
+    const int64_t share = share_of(loads);
+    int64_t needed = 0;
+    int64_t given = 0;
+    for (const int64_t load : loads) {
+      needed += load;
+      given += std::min(load, share);
+    }
+    EXPECT_LE(given, kFullRate);
+    EXPECT_GT(given, std::min(needed, kFullRate) - static_cast<int64_t>(loads.size()));
+    std::vector<int64_t> shuffled = loads;
+    std::shuffle(shuffled.begin(), shuffled.end(), random);
+    EXPECT_EQ(share_of(shuffled), share);
+  }
 }
 
 }  // namespace

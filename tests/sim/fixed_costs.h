@@ -10,19 +10,20 @@ namespace braid {
 
 /// Costs that can be added up in the head: a task takes as many nanoseconds as its first operand
 /// has elements, a communication `latency_ns` and as many more as its whole buffer has f32
-/// elements.
+/// elements, or `ns_per_elem` times as many.
 class FixedCosts final : public CostModel {
  public:
   explicit FixedCosts(Cluster cluster, Contention contention = {})
       : cluster_(std::move(cluster)), contention_(contention) {}
 
   int64_t latency_ns = 0;
+  int64_t ns_per_elem = 1;
 
   Cost task_cost(const OpSpec& spec) const override {
     return {.ns = spec.operands.at(0).shape.num_elems()};
   }
   Cost comm_cost(const CommSpec& spec) const override {
-    return {.ns = spec.placement.num_ranks == 1 ? 0 : latency_ns + spec.bytes / 4};
+    return {.ns = spec.placement.num_ranks == 1 ? 0 : latency_ns + ns_per_elem * spec.bytes / 4};
   }
   Cost host_copy_cost(HostCopy /*direction*/, int64_t bytes) const override {
     return {.ns = bytes / 4};

@@ -2,8 +2,15 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <array>
+#include <map>
+#include <span>
+#include <utility>
+
 #include "base/expect_error.h"
 #include "ir/text.h"
+#include "sim/contention.h"
 #include "sim/fixed_costs.h"
 #include "support/random_ranks.h"
 #include "support/thinned.h"
@@ -271,12 +278,106 @@ TEST_F(Simulate, LatencyIsNotLengthenedByOthers) {
       "all_reduce(-> rw x[0:100]) {group=0} comm comm\n"
       "all_reduce(-> rw x[200:300]) {group=1} other comm\n";
   two_ranks(0, tasks, 0, tasks);
-  // Each needs half of the link on average: together they fit.
-  EXPECT_THAT(times_of_ranks()[0], ElementsAre(Times{0, 200}, Times{0, 200}));
-  model_.latency_ns = 60;
-  // Bytes take 100 of 160 ns, 0.625 of the link on average, 1.25 together: (60 + 100 * 1.25) ns,
-  // and a bit, since the rate is rounded down.
-  EXPECT_THAT(times_of_ranks()[0], ElementsAre(Times{0, 186}, Times{0, 186}));
+  // Bytes of both flow from 100 on, at half the rate.
+  EXPECT_THAT(times_of_ranks()[0], ElementsAre(Times{0, 300}, Times{0, 300}));
+}
+
+// The bytes of the first flow while the second waits for its latency; the copy makes it 70 ns late.
+TEST_F(Simulate, ALinkIsSharedOnlyWhileBytesFlow) {
+  model_ = FixedCosts(small_cluster(2, 8), {});
+  model_.latency_ns = 100;
+  const std::string tasks =
+      "copy(x[0:70] -> y[0:70]) compute forward record=e0\n"
+      "all_reduce(-> rw x[0:100]) {group=0} comm comm\n"
+      "all_reduce(-> rw x[200:300]) {group=1} other comm wait=e0\n";
+  two_ranks(1, tasks, 1, tasks);
+  // 100 to 170: 70 of the first's 100 ns of bytes. Its other 30 take 60, to 230; by then 30 of the
+  // second's are done, and 70 are left.
+  EXPECT_THAT(times_of_ranks()[0], ElementsAre(Times{0, 70}, Times{0, 230}, Times{70, 300}));
+}
+
+// The latency of a call is over at its time, whoever else comes later.
+TEST_F(Simulate, ALateCallDoesNotLengthenALatencyThatIsOver) {
+  model_ = FixedCosts(small_cluster(2, 8), {});
+  model_.latency_ns = 100;
+  const std::string tasks =
+      "copy(x[0:150] -> y[0:150]) compute forward record=e0\n"
+      "all_reduce(-> rw x[0:300]) {group=0} comm comm\n"
+      "all_reduce(-> rw x[300:600]) {group=1} other comm wait=e0\n";
+  two_ranks(1, tasks, 1, tasks);
+  // Bytes of the first flow from 100, of the second from 250: 150 of the first are left, to 550.
+  EXPECT_THAT(times_of_ranks()[0], ElementsAre(Times{0, 150}, Times{0, 550}, Times{150, 700}));
+}
+
+/// Four ranks on two nodes. Alone, each collective takes 100 ns.
+class SimulateAdapters : public Simulate {
+ protected:
+  /// `tasks` of each rank, which communicates in groups 0 and 1.
+  std::vector<std::vector<Times>> times_of_groups(const std::array<std::string, 2>& groups,
+                                                  const std::string& tasks) {
+    programs_.clear();
+    for (int rank = 0; rank < 4; ++rank) {
+      programs_.push_back(parse_program(
+          fmt::format("program step rank={} ranks=4 events=1\n", rank) +
+          "stream comm kind=comm priority=1\nstream other kind=comm priority=1\n"
+          "group first kind=data ranks=" +
+          groups[0].substr(4 * static_cast<size_t>(rank), 3) +
+          "\ngroup second kind=tensor ranks=" + groups[1].substr(4 * static_cast<size_t>(rank), 3) +
+          "\nbuffer x f32 [1000] io persistent device\n" + tasks));
+    }
+    return times_of_ranks();
+  }
+
+  static constexpr const char* kBoth =
+      "all_reduce(-> rw x[0:100]) {group=0} comm comm\n"
+      "all_reduce(-> rw x[200:300]) {group=1} other comm\n";
+
+  SimulateAdapters() { model_ = FixedCosts(small_cluster(4, 2), {}); }
+};
+
+TEST_F(SimulateAdapters, GroupsOnOneAdapterTakeTwiceAsLong) {
+  for (const auto& rank : times_of_groups({"0,2 1,3 0,2 1,3", "0,2 1,3 0,2 1,3"}, kBoth)) {
+    EXPECT_THAT(rank, ElementsAre(Times{0, 200}, Times{0, 200}));
+  }
+}
+
+TEST_F(SimulateAdapters, NvlinkAndAdaptersAreNotShared) {
+  for (const auto& rank : times_of_groups({"0,1 0,1 2,3 2,3", "0,2 1,3 0,2 1,3"}, kBoth)) {
+    EXPECT_THAT(rank, ElementsAre(Times{0, 100}, Times{0, 100}));
+  }
+}
+
+TEST_F(SimulateAdapters, GroupsOfDifferentRanksAreApart) {
+  // Rank 0 has two calls on its adapter; ranks 1 and 3, with one each, have theirs for themselves.
+  programs_.clear();
+  for (int rank = 0; rank < 4; ++rank) {
+    const bool is_even = rank % 2 == 0;
+    programs_.push_back(
+        parse_program(fmt::format("program step rank={} ranks=4 events=0\n", rank) +
+                      "stream comm kind=comm priority=1\nstream other kind=comm priority=1\n"
+                      "group first kind=data ranks=" +
+                      (is_even ? "0,2" : "1,3") + "\ngroup second kind=tensor ranks=" +
+                      (is_even ? "0,2" : "1,3") + "\nbuffer x f32 [1000] io persistent device\n" +
+                      (is_even ? kBoth : "all_reduce(-> rw x[0:100]) {group=0} comm comm\n")));
+  }
+  const auto times = times_of_ranks();
+  EXPECT_THAT(times[0], ElementsAre(Times{0, 200}, Times{0, 200}));
+  EXPECT_THAT(times[1], ElementsAre(Times{0, 100}));
+}
+
+// Above units of one node with a quarter of the rate, two groups share a device's part of the links
+// there; one inside a unit shares the adapter with one that leaves it, which needs a quarter.
+TEST_F(SimulateAdapters, LinksAboveUnitsAreALevelOfTheirOwn) {
+  Cluster cluster = small_cluster(4, 1);
+  cluster.device.node.levels = {{.nodes = 2, .oversubscription = 4}};
+  model_ = FixedCosts(cluster, {});
+  for (const auto& rank : times_of_groups({"0,2 1,3 0,2 1,3", "0,2 1,3 0,2 1,3"}, kBoth)) {
+    EXPECT_THAT(rank, ElementsAre(Times{0, 200}, Times{0, 200}));
+  }
+  // Three quarters of the adapter for 100 ns leave a quarter of the second's time.
+  for (const auto& rank : times_of_groups({"0,2 1,3 0,2 1,3", "0,1 0,1 2,3 2,3"}, kBoth)) {
+    EXPECT_THAT(rank, ElementsAre(Times{0, 100}, Times{0, 125}));
+  }
 }
 
 TEST_F(Simulate, DirectionsOfALinkAreApart) {
@@ -430,6 +531,82 @@ TEST(SimulateRandom, RanksThatAreAlikeStandForEachOther) {
       }
     }
   }
+}
+
+/// A call on a link of a device.
+struct OnLink {
+  Times times;         ///< from its last rank's arrival
+  double used_ns = 0;  ///< of the link, if it had all of it
+};
+/// Kind of link, and whether outwards.
+using Link = std::pair<size_t, bool>;
+
+std::map<Link, std::vector<OnLink>> calls_by_link(const Program& program,
+                                                  std::span<const TaskTimes> times,
+                                                  const CostModel& model) {
+  std::map<Link, std::vector<OnLink>> links;
+  for (size_t i = 0; i < times.size(); ++i) {
+    const OpSpec& spec = program.spec(program.tasks[i]);
+    if (!comm_kind_of(spec)) {
+      continue;
+    }
+    const Group& group = program.groups[group_of(program, spec).value().index()];
+    const ProgramComm comm = comm_of(model, spec, program.rank, group);
+    const CommDemand demand = comm_demand(model, comm.spec, comm.cost.ns);
+    for (size_t kind = 0; kind < kNumLinkKinds; ++kind) {
+      const double used_ns = static_cast<double>(comm.cost.ns) *
+                             static_cast<double>(demand.bytes_part) / kFullRate *
+                             static_cast<double>(demand.load[kind]) / kFullRate;
+      for (const bool sends : {false, true}) {
+        if (used_ns > 0 && spec.op != (sends ? "recv" : "send")) {
+          links[{kind, sends}].push_back({times[i], used_ns});
+        }
+      }
+    }
+  }
+  return links;
+}
+
+/// The calls that begin and end in that time: how long they use the link, and how many they are.
+std::pair<double, int> used_between(const std::vector<OnLink>& calls, int64_t begin_ns,
+                                    int64_t end_ns) {
+  std::pair<double, int> used;
+  for (const OnLink& call : calls) {
+    if (call.times.start_ns >= begin_ns && call.times.end_ns <= end_ns) {
+      used.first += call.used_ns;
+      ++used.second;
+    }
+  }
+  return used;
+}
+
+// Between the beginning of any call and the end of any other, a link moves at most what it can in
+// that time. A nanosecond per call is for rounding.
+TEST(SimulateRandom, NoLinkMovesMoreThanItCan) {
+  int shared = 0;
+  for (uint64_t seed = 1; seed <= thinned_count(100u, 5); ++seed) {
+    const std::vector<Program> programs = random_ranks(seed, {.num_streams = 5});
+    const RankPrograms ranks = one_program_per_rank(programs);
+    FixedCosts model(small_cluster(4, seed % 2 == 0 ? 4 : 2), {});
+    model.ns_per_elem = 1000;
+    model.latency_ns = static_cast<int64_t>(seed % 3) * 700;
+    const SimResult result = simulate(ranks, model);
+    for (const SimRank& rank : result.ranks) {
+      const Program& program = programs[static_cast<size_t>(rank.rank)];
+      for (const auto& [link, calls] :
+           calls_by_link(program, times_of(ranks, result, rank), model)) {
+        for (size_t i = 0; i < calls.size() * calls.size(); ++i) {
+          const int64_t begin_ns = calls[i / calls.size()].times.start_ns;
+          const int64_t end_ns = calls[i % calls.size()].times.end_ns;
+          const auto [used_ns, count] = used_between(calls, begin_ns, end_ns);
+          shared += count > 1 ? 1 : 0;
+          ASSERT_LE(used_ns, static_cast<double>(std::max<int64_t>(0, end_ns - begin_ns) + count))
+              << "seed " << seed << " rank " << rank.rank << " link " << link.first;
+        }
+      }
+    }
+  }
+  EXPECT_GT(shared, 100);
 }
 
 TEST(SimulateRandom, NothingIsFasterThanAlone) {

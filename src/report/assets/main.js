@@ -10,7 +10,7 @@ function make_page(run) {
   const [layout, grid] = make_layout(run);
   const [experts, loads] = make_experts(data);
   document.getElementById('report').append(
-    make_header(data), make_tiles(data), ...progress, make_step_parts(data), ...make_gains(data),
+    make_header(data), make_tiles(data), ...progress, make_step_parts(data), ...make_critical_path(data),
     timeline_card, ...memory_over_time,
     element('div', {class: 'two half'}, make_longest(timeline), make_memory(data.memory)),
     make_operations(data.ranks), ...layout, ...experts, ...make_fp8(data), make_passes(data.passes), make_config(data.config), footer());

@@ -211,9 +211,11 @@ function check_simulated(runs, expect) {
   expect('there are no charts of losses', () => [...document.querySelectorAll('h2')].every(({textContent}) => !/^(Loss|Throughput|Step time)/.test(textContent)));
   if (runs.length > 1) return;
   expect('every tile has a figure', () => [...document.querySelectorAll('.tile .value')].every(({textContent}) => textContent !== '' && textContent !== kMissing));
-  const {gains} = simulated[0].data.simulation;
-  expect('every cause and change that is known is shown', () => !gains
-    || [...gains.parts.map(({cause}) => cause), ...gains.changes.map(({what}) => what)].every((text) => document.body.textContent.includes(text)));
+  const {gains, critical_path} = simulated[0].data.simulation;
+  expect('every cause and change that is known is shown', () =>
+    [...(critical_path?.parts ?? []).map(({cause}) => cause), ...(gains?.changes ?? []).map(({what}) => what)].every((text) => document.body.textContent.includes(text)));
+  expect('the critical path fills the step', () => !critical_path || (sum_of(critical_path.parts, ({ns}) => ns) === critical_path.step_ns
+    && critical_path.stretches.at(-1).end_ns === critical_path.step_ns));
   expect('all stages are shown', () => !has_pipeline(simulated[0].data)
     || document.querySelectorAll('.bar.parts.thin').length === simulated[0].data.simulation.stages.length);
 }

@@ -22,22 +22,6 @@ function simulated_memory_tile({stages, device_bytes}) {
 // "expected: 13.9 s to 15.6 s"; empty for a step without a range.
 const range_text = ({range}) => range ? `expected: ${format_ns(range.low_ns)} to ${format_ns(range.high_ns)}` : '';
 
-// Why the step is not faster, if the simulation was asked (simulate --why).
-function make_gains({simulation}) {
-  const gains = simulation?.gains;
-  if (!gains) return [];
-  const share = (ns) => format_percent(ns / gains.step_ns);
-  const parts = gains.parts.map(({cause, ns, gain_ns}) =>
-    ({cells: [[cause], [format_ns(ns), 'number'], [share(ns), 'number'], [gain_ns === undefined ? '' : `−${share(gain_ns)}`, 'number']]}));
-  const changes = gains.changes.map(({kind, what, step_ns}) =>
-    ({cells: [[kind], [what], [format_ns(step_ns, 4), 'number'], [`−${share(gains.step_ns - step_ns)}`, 'number']]}));
-  return [element('div', {class: 'two half'},
-    card('Why not faster', [], table([['Cause'], ['Time', 'number'], ['Part', 'number'], ['Step without it', 'number']], parts),
-      note('The step of the busiest rank, for which the others wait.')),
-    card('Changes that gain most', [], table([['Kind'], ['Change'], ['Step', 'number'], ['Gain', 'number']], changes),
-      note(changes.length > 0 ? 'Each simulated, alone.' : 'No change of layout, overlap or hardware that was tried makes the step shorter.')))];
-}
-
 function simulated_tiles(data) {
   const {simulation} = data;
   const {mean} = simulation;
