@@ -144,13 +144,19 @@ class ConfigReader {
   /// The scaling of rotary frequencies in an object "rope_scaling" or "rope_parameters".
   class RopeReader {
    public:
-    RopeReader(const ConfigReader& config, std::string_view key, const json& rope)
-        : config_(config), key_(key), rope_(rope) {}
+    /// `original`: what a file says beside the object about the positions before the context was
+    /// extended.
+    RopeReader(const ConfigReader& config, std::string_view key, const json& rope,
+               std::optional<int64_t> original)
+        : config_(config), key_(key), rope_(rope), original_(original) {}
 
     void read(ModelSpec& model) {
       model.rope_scaling = {.type = type()};
       max_positions_ = model.max_positions;
       known_.insert({"rope_theta", "rope_type", "type", "finetuned"});
+      if (original_) {
+        known_.insert({"partial_rotary_factor", "original_max_position_embeddings"});
+      }
       model.rope_scaling.parameters(
           [&](const char* name, auto& value) { read_parameter(name, value); });
       for (const auto& [name, value] : rope_.items()) {
@@ -167,6 +173,9 @@ class ConfigReader {
       const json& given = member(rope_, rope_.contains("rope_type") ? "rope_type" : "type");
       if (given.is_null()) {
         return RopeType::kDefault;
+      }
+      if (original_ && (given == "su" || given == "yarn")) {
+        return RopeType::kLongrope;  // as old files of Phi-3 call it
       }
       std::vector<std::string_view> names;
       for (const auto& [name, type] : kRopeTypes) {
@@ -187,7 +196,7 @@ class ConfigReader {
       known_.insert(name);
       const json& given = member(rope_, name);
       if (name == "factor" && given.is_null() &&
-          rope_.contains("original_max_position_embeddings")) {
+          (original_ || rope_.contains("original_max_position_embeddings"))) {
         int64_t original = 0;
         read_parameter("original_max_position_embeddings", original);
         value = static_cast<double>(max_positions_) / static_cast<double>(original);
@@ -200,7 +209,23 @@ class ConfigReader {
     }
     void read_parameter(const std::string& name, int64_t& value) {
       known_.insert(name);
-      value = config_.checked_size(path_of(name), member(rope_, name), kMaxSize, max_positions_);
+      value = config_.checked_size(path_of(name), member(rope_, name), kMaxSize,
+                                   original_.value_or(max_positions_));
+    }
+    /// The factors of pairs.
+    void read_parameter(const std::string& name, std::string& value) {
+      known_.insert(name);
+      const json& given = member(rope_, name);
+      std::vector<double> factors;
+      if (given.is_array()) {
+        for (const json& factor : given) {
+          factors.push_back(config_.checked_number(path_of(name), factor, 0, 1e-6, 1e6));
+        }
+      }
+      if (factors.empty()) {
+        config_.refuse(path_of(name), given, "must be a list of numbers");
+      }
+      value = rope_factor_list(factors);
     }
     void read_parameter(const std::string& name, bool& value) {
       known_.insert(name);
@@ -210,6 +235,7 @@ class ConfigReader {
     const ConfigReader& config_;
     std::string_view key_;
     const json& rope_;
+    std::optional<int64_t> original_;
     int64_t max_positions_ = 0;
     std::set<std::string> known_;
   };
@@ -333,7 +359,8 @@ class ConfigReader {
 
   /// "rope_theta" beside "rope_scaling", or both in "rope_parameters" as of transformers 5, where
   /// the former counts if a file has both objects. max_positions must have been read.
-  void read_rope(ModelSpec& model, double default_theta) {
+  void read_rope(ModelSpec& model, double default_theta,
+                 std::optional<int64_t> original = std::nullopt) {
     model.rope_theta = number("rope_theta", default_theta, 1, 1e12);
     const json& older = value_of("rope_scaling");
     const json& newer = value_of("rope_parameters");
@@ -347,7 +374,7 @@ class ConfigReader {
     }
     model.rope_theta = checked_number(fmt::format("{}.rope_theta", key), member(rope, "rope_theta"),
                                       model.rope_theta, 1, 1e12);
-    RopeReader(*this, key, rope).read(model);
+    RopeReader(*this, key, rope, original).read(model);
   }
 
   /// Values of missing keys, where classes differ.
@@ -397,15 +424,16 @@ class ConfigReader {
     model.vocabulary = size("vocab_size", kMaxSize);
     model.max_positions = size("max_position_embeddings", kMaxSize, defaults.max_positions);
     model.tied_embeddings = flag("tie_word_embeddings", false);
-    read_rope(model, defaults.theta);
+    if (type.naming == HfNaming::kPhi3) {
+      read_phi3_rope(model, defaults);
+    } else {
+      read_rope(model, defaults.theta);
+      refuse_partial_rotation();
+    }
     model.norm_epsilon = number("rms_norm_eps", defaults.epsilon, 0, 1);
     model.init_std = number("initializer_range", 0.02, 0, 10);
     require_text("hidden_act", {"silu"});
-    refuse_partial_rotation();
     read_windows(model, type);
-    if (type.naming == HfNaming::kPhi3) {
-      value_of("original_max_position_embeddings");  // of scaled frequencies alone
-    }
     if (!type.qkv_bias) {
       require_flag("attention_bias", false, false);
       require_flag("mlp_bias", false, false);
@@ -540,6 +568,24 @@ class ConfigReader {
       layers.push_back(is_dense ? LayerSpec() : experts);
     }
     return LayerPattern(std::move(layers));
+  }
+
+  /// Two keys are beside the object of the scaling, as of transformers 5 in it.
+  void read_phi3_rope(ModelSpec& model, const Defaults& defaults) {
+    const json& newer = value_of("rope_parameters");
+    const auto inside = [&](const std::string& key) -> const json& {
+      const json& found = newer.is_object() ? member(newer, key) : newer;
+      return found.is_number() ? found : value_of(key);
+    };
+    const int64_t original =
+        checked_size("original_max_position_embeddings",
+                     inside("original_max_position_embeddings"), kMaxSize,
+                     defaults.max_positions);
+    model.partial_rotary_factor = checked_number(
+        "partial_rotary_factor", inside("partial_rotary_factor"), 1.0, 1e-6, 1.0);
+    read_rope(model, defaults.theta, original);
+    value_of("original_max_position_embeddings");
+    value_of("partial_rotary_factor");
   }
 
   void refuse_partial_rotation() {

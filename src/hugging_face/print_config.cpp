@@ -23,12 +23,35 @@ ordered_json rope_json(RopeScaling scaling) {
   ordered_json rope = {{"rope_type", type}, {"type", type}};
   scaling.parameters([&](const char* name, auto& value) {
     using Value = std::remove_reference_t<decltype(value)>;
-    const bool is_usual = std::is_same_v<Value, bool> ? value == true : value == Value(0);
-    if (!is_usual) {
-      rope[name] = value;
+    if constexpr (std::is_same_v<Value, std::string>) {
+      rope[name] = rope_factors(value);
+    } else {
+      const bool is_usual = std::is_same_v<Value, bool> ? value == true : value == Value(0);
+      if (!is_usual) {
+        rope[name] = value;
+      }
     }
   });
   return rope;
+}
+
+/// The other number of positions and the rotated part are beside the scaling. Some versions want no
+/// keys but these of longrope, and its factor follows from the positions.
+void add_phi3_rope(ordered_json& root, const ModelSpec& model) {
+  const RopeScaling& scaling = model.rope_scaling;
+  root["partial_rotary_factor"] = model.partial_rotary_factor;
+  root["original_max_position_embeddings"] = scaling.type == RopeType::kLongrope
+                                                 ? scaling.original_max_position_embeddings
+                                                 : std::max<int64_t>(1, model.max_positions);
+  if (scaling.type == RopeType::kLongrope) {
+    ordered_json& rope = root["rope_scaling"];
+    rope.erase("rope_type");
+    rope.erase("original_max_position_embeddings");
+    if (scaling.factor * static_cast<double>(scaling.original_max_position_embeddings) ==
+        static_cast<double>(model.max_positions)) {
+      rope.erase("factor");
+    }
+  }
 }
 
 void add_experts(ordered_json& root, const ModelSpec& model) {
@@ -98,6 +121,7 @@ ordered_json llama_json(const ModelSpec& model) {
   }
   add_windows(root, model);
   if (model.style == kPhi3Style) {
+    add_phi3_rope(root, model);
     root["pad_token_id"] = nullptr;  // its default is past the end of a smaller vocabulary
     root["embd_pdrop"] = 0.0;
     root["resid_pdrop"] = 0.0;

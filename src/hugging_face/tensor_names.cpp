@@ -196,6 +196,26 @@ void check_order(const ModelSpec& model, const HfClass& type) {
   }
 }
 
+/// Phi-3's class has parts of heads that are rotated, and of scalings longrope alone.
+void check_rotary(const ModelSpec& model, const HfClass& type) {
+  const RopeType scaling = model.rope_scaling.type;
+  if (type.naming == HfNaming::kPhi3) {
+    if (scaling != RopeType::kDefault && scaling != RopeType::kLongrope) {
+      throw_config_error(
+          "model.rope_type = \"{}\": a {} has \"{}\" or \"{}\" only", rope_type_name(scaling),
+          type.architecture, rope_type_name(RopeType::kDefault),
+          rope_type_name(RopeType::kLongrope));
+    }
+    return;
+  }
+  if (model.partial_rotary_factor != 1) {
+    throw_config_error(
+        "model.partial_rotary_factor = {}: a {} rotates whole heads; a Phi3ForCausalLM "
+        "(model.family = \"phi3\") has the key",
+        model.partial_rotary_factor, type.architecture);
+  }
+}
+
 /// What files cannot say about states: Mamba2 has a multiple of its width, and Nemotron-H no upper
 /// limit of steps.
 void check_states(const ModelSpec& model, const HfClass& type) {
@@ -366,6 +386,7 @@ const HfClass& hf_class(const ModelSpec& model) {
         "those of family \"{}\" have layers {} only",
         model.layers.text(), family_name(model.style), layers_of_classes(model.style));
   }
+  check_rotary(model, *found);
   if (found->experts && model.layers.has(kMoeBlock)) {
     RouterCheck(model, *found).check();
   }

@@ -45,6 +45,9 @@ class BlockBuilder {
   /// at the last one, from which its start is subtracted.
   int64_t positioned_rows() const { return options_.cache ? 1 : local_sequence(); }
   TokenPositions positions() const;
+  /// The scaling of rotary frequencies for sequences of as many tokens as there are, or as the
+  /// cache has room for.
+  RopeScaling rope_scaling() const;
   const AttentionDocuments& documents() const { return options_.documents; }
   /// Nothing: the rows are whole sequences.
   std::optional<CacheOperands> cache();

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.h"
+#include "base/text.h"
 #include "model/blocks/registry.h"
 #include "model/families.h"
 #include "model/mtp.h"
@@ -12,7 +13,30 @@ namespace braid {
 
 namespace {
 
+void check_factors(std::string_view key, const std::string& list, int64_t pairs) {
+  const int64_t found = std::ssize(rope_factors(list));
+  if (found != pairs) {
+    throw_config_error("model.rope_{} = {}: must list {} positive numbers, one for each rotated pair",
+                       key, quote(list, 80), pairs);
+  }
+}
+
+void check_longrope(const ModelSpec& spec) {
+  const bool has_latents = spec.layers.has(kMlaBlock);
+  const int64_t rotated = has_latents ? spec.qk_rope_head_dim : spec.rotated_size();
+  check_factors("short_factor", spec.rope_scaling.short_factor, rotated / 2);
+  check_factors("long_factor", spec.rope_scaling.long_factor, rotated / 2);
+}
+
 void check_rope(const ModelSpec& spec) {
+  const bool has_heads = spec.layers.has(kAttentionBlock) || spec.layers.has(kSlidingBlock);
+  if (spec.partial_rotary_factor != 1 &&
+      (spec.style.positions != PositionKind::kRope || !has_heads)) {
+    throw_config_error(
+        "model.partial_rotary_factor = {}: the model has no attention that rotates heads; "
+        "remove the key",
+        spec.partial_rotary_factor);
+  }
   const RopeScaling& scaling = spec.rope_scaling;
   if (scaling.type == RopeType::kDefault) {
     return;
@@ -29,6 +53,9 @@ void check_rope(const ModelSpec& spec) {
   }
   if (const std::optional<RopeFault> fault = rope_fault(scaling)) {
     throw_config_error("model.rope_{} = {}: {}", fault->parameter, fault->value, fault->limit);
+  }
+  if (scaling.type == RopeType::kLongrope) {
+    check_longrope(spec);
   }
 }
 

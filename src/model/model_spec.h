@@ -122,6 +122,7 @@ struct ModelSpec {
   int64_t mtp_depth = 0;         ///< num_nextn_predict_layers
   double mtp_loss_weight = 0.1;  ///< of the mean of the losses of all depths
   double rope_theta = 10000.0;
+  double partial_rotary_factor = 1.0;  ///< of a head, the first part that is rotated
   RopeScaling rope_scaling;  ///< rope_scaling, or the same in rope_parameters
   double norm_epsilon = 1e-5;
   double init_std = 0.02;
@@ -131,6 +132,11 @@ struct ModelSpec {
   /// so that GEMMs and vocabulary shards divide evenly. Padding columns of the logits take no part
   /// in the loss.
   int64_t padded_vocabulary() const { return (vocabulary + 127) / 128 * 128; }
+
+  /// Elements of a head that are rotated, rounded down as in transformers.
+  int64_t rotated_size() const {
+    return static_cast<int64_t>(static_cast<double>(head_size) * partial_rotary_factor);
+  }
 
   friend bool operator==(const ModelSpec&, const ModelSpec&) = default;
 };

@@ -156,6 +156,8 @@ void for_each_rope_key(auto& scaling, auto& config, const auto& visit) {
   visit("mscale", scaling.mscale, config.rope_mscale);
   visit("mscale_all_dim", scaling.mscale_all_dim, config.rope_mscale_all_dim);
   visit("attention_factor", scaling.attention_factor, config.rope_attention_factor);
+  visit("short_factor", scaling.short_factor, config.rope_short_factor);
+  visit("long_factor", scaling.long_factor, config.rope_long_factor);
 }
 
 bool has_parameter(RopeScaling scaling, std::string_view name) {
@@ -180,7 +182,9 @@ void set_rope(ModelSpec& spec, const ModelConfig& config) {
   RopeScaling& scaling = spec.rope_scaling;
   if (spec.style.positions != PositionKind::kRope) {
     scaling = {};  // of a preset whose family the run file changes
+    spec.partial_rotary_factor = 1;
   }
+  override_with(spec.partial_rotary_factor, config.partial_rotary_factor);
   if (config.rope_type && choice<RopeType>(*config.rope_type) != scaling.type) {
     scaling = {.type = choice<RopeType>(*config.rope_type)};
   }
@@ -429,6 +433,9 @@ ModelConfig model_keys(const ModelSpec& model) {
   }
   if (model.style.positions == PositionKind::kRope) {
     keys.rope_theta = model.rope_theta;
+    if (model.partial_rotary_factor != 1) {
+      keys.partial_rotary_factor = model.partial_rotary_factor;
+    }
     keys = with_rope_scaling(std::move(keys), model);
   }
   return with_layers(std::move(keys), model.layers);

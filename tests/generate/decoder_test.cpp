@@ -66,6 +66,10 @@ std::vector<Family> families() {
   windows.layers = LayerPattern::parse("sliding+mlp attention+mlp sliding+mlp");
   windows.sliding_window = 5;
   found.push_back({"windows", windows});
+  ModelSpec phi = base_model();
+  phi.style = kPhi3Style;
+  phi.partial_rotary_factor = 0.5;
+  found.push_back({"partial rotation", phi});
   ModelSpec mla = base_model();
   mla.layers = LayerPattern::parse("mla+mlp*2");
   mla.kv_heads = 0;

@@ -429,11 +429,67 @@ TEST(HfConfig, ReadsPhi3) {
   EXPECT_EQ(parse(print_hf_config(whole, DType::kF32)).model, whole);
   EXPECT_EQ(parse(print_hf_config(find_preset("phi-4").spec, DType::kF32)).model,
             find_preset("phi-4").spec);
-  EXPECT_THAT(fault_of(with(kPhi3, "\"partial_rotary_factor\": 0.75")),
+}
+
+/// Published files of small heads: six of eight elements are rotated.
+const std::string kPhi3Long = R"({
+  "architectures": ["Phi3ForCausalLM"], "hidden_act": "silu", "hidden_size": 32,
+  "intermediate_size": 48, "max_position_embeddings": 131072, "model_type": "phi3",
+  "num_attention_heads": 4, "num_hidden_layers": 2, "num_key_value_heads": 2,
+  "original_max_position_embeddings": 4096, "partial_rotary_factor": 0.75,
+  "rope_scaling": {"long_factor": [1, 2.5, 64.76000213623047], "short_factor": [1.1, 1.0, 1.5],
+                   "type": "longrope"},
+  "rope_theta": 10000.0, "sliding_window": 262144, "vocab_size": 64})";
+
+TEST(HfConfig, ReadsLongropeAndPartialRotationOfPhi3) {
+  const ModelSpec phi = parse(kPhi3Long).model;
+  EXPECT_EQ(phi.partial_rotary_factor, 0.75);
+  EXPECT_EQ(phi.rotated_size(), 6);
+  EXPECT_EQ(phi.rope_scaling, (RopeScaling{.type = RopeType::kLongrope,
+                                           .factor = 32,
+                                           .original_max_position_embeddings = 4096,
+                                           .short_factor = "1.1, 1, 1.5",
+                                           .long_factor = "1, 2.5, 64.76000213623047"}));
+  const std::string printed = print_hf_config(phi, DType::kBF16);
+  EXPECT_EQ(parse(printed).model, phi);
+  EXPECT_THAT(printed, testing::AllOf(HasSubstr("\"partial_rotary_factor\": 0.75"),
+                                      HasSubstr("\"original_max_position_embeddings\": 4096"),
+                                      testing::Not(HasSubstr("\"factor\""))));
+  for (const char* const preset : {"phi-3-mini-128k", "phi-4-mini"}) {
+    const ModelSpec& spec = find_preset(preset).spec;
+    EXPECT_EQ(parse(print_hf_config(spec, DType::kBF16)).model, spec) << preset;
+  }
+  ModelSpec other = phi;  // a factor that does not follow from the positions
+  other.rope_scaling.factor = 8;
+  other.rope_scaling.attention_factor = 1.25;
+  EXPECT_EQ(parse(print_hf_config(other, DType::kF32)).model, other);
+  EXPECT_EQ(parse(replaced(kPhi3Long, "\"longrope\"", "\"su\"")).model, phi);
+}
+
+// As transformers 5 writes them.
+TEST(HfConfig, ReadsRopeParametersOfPhi3) {
+  std::string text = replaced(kPhi3Long, "\"rope_scaling\"", "\"rope_parameters\"");
+  text = replaced(text, "\"original_max_position_embeddings\": 4096, \"partial_rotary_factor\": 0.75,",
+                  "");
+  text = replaced(text, "\"type\": \"longrope\"",
+                  "\"rope_type\": \"longrope\", \"rope_theta\": 10000.0, "
+                  "\"partial_rotary_factor\": 0.75, "
+                  "\"original_max_position_embeddings\": 4096");
+  EXPECT_EQ(parse(text).model, parse(kPhi3Long).model);
+}
+
+TEST(HfConfig, RefusesLongropeThatDoesNotFit) {
+  EXPECT_THAT(fault_of(replaced(kPhi3Long, "1.1, 1.0, 1.5", "1.1, 1.0")),
+              HasSubstr("model.rope_short_factor = \"1.1, 1\": must list 3 positive numbers, one "
+                        "for each rotated pair"));
+  EXPECT_THAT(fault_of(replaced(kPhi3Long, "[1.1, 1.0, 1.5]", "1.5")),
+              HasSubstr("rope_scaling.short_factor = 1.5: must be a list of numbers"));
+  EXPECT_THAT(fault_of(replaced(kPhi3Long, "\"partial_rotary_factor\": 0.75",
+                                "\"partial_rotary_factor\": 0.7")),
+              HasSubstr("model.partial_rotary_factor = 0.7: rotates 5 of model.head_size = 8 "
+                        "elements, which must be pairs; set model.partial_rotary_factor = 0.75"));
+  EXPECT_THAT(fault_of(with(kTinyLlama, "\"partial_rotary_factor\": 0.75")),
               HasSubstr("partial_rotary_factor = 0.75: braid rotates whole heads only"));
-  EXPECT_THAT(fault_of(replaced(kPhi3, "\"rope_scaling\": null",
-                                "\"rope_scaling\": {\"type\": \"longrope\"}")),
-              HasSubstr("braid computes rotary embeddings of rope_type"));
 }
 
 // Layers from max_window_layers on, unless layer_types says which.

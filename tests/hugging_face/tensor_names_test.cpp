@@ -81,6 +81,15 @@ TEST(HfTensors, Phi3JoinsMatrices) {
   model.qkv_bias = true;
   EXPECT_EQ(message_of<ConfigError>([&] { hf_tensors(model); }),
             "model.qkv_bias = true: a Phi3ForCausalLM has no biases");
+  model = find_preset("phi-4").spec;
+  model.rope_scaling = {.type = RopeType::kLinear, .factor = 2};
+  EXPECT_EQ(message_of<ConfigError>([&] { hf_tensors(model); }),
+            "model.rope_type = \"linear\": a Phi3ForCausalLM has \"default\" or \"longrope\" only");
+  model = find_preset("llama-1b").spec;
+  model.partial_rotary_factor = 0.5;
+  EXPECT_EQ(message_of<ConfigError>([&] { hf_tensors(model); }),
+            "model.partial_rotary_factor = 0.5: a LlamaForCausalLM rotates whole heads; a "
+            "Phi3ForCausalLM (model.family = \"phi3\") has the key");
 }
 
 TEST(HfTensors, QwenHasBiasesAndATiedHead) {

@@ -42,7 +42,7 @@ INSTANTIATE_TEST_SUITE_P(
         PublishedCount{"qwen3-1.7b", 1720574976}, PublishedCount{"qwen3-4b", 4022468096},
         PublishedCount{"qwen3-8b", 8190735360}, PublishedCount{"qwen3-14b", 14768307200},
         PublishedCount{"phi-3-mini", 3821079552}, PublishedCount{"phi-3-medium", 13960238080},
-        PublishedCount{"phi-4", 14659507200}, PublishedCount{"qwen3-32b", 32762123264},
+        PublishedCount{"phi-4", 14659507200}, PublishedCount{"phi-3-mini-128k", 3821079552}, PublishedCount{"phi-4-mini", 3836021760}, PublishedCount{"qwen3-32b", 32762123264},
         PublishedCount{"qwen3-30b-a3b", 30532122624},
         PublishedCount{"qwen3-235b-a22b", 235093634560},
         PublishedCount{"qwen1.5-moe-a2.7b", 14315784192},
@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 TEST(ModelSpec, EveryPresetIsCounted) {
-  EXPECT_EQ(model_presets().size(), 41u);
+  EXPECT_EQ(model_presets().size(), 43u);
   for (const ModelPreset& preset : model_presets()) {
     EXPECT_NO_THROW(check_model(preset.spec)) << preset.name;
   }

@@ -558,6 +558,14 @@ class DeclaredForms {
                                        .sequence = kSequence}),
           {read(data_, qkv), write(data_, qkv)}},
          {"qkv", "out"}});
+    add({{"rope",
+          to_attributes(RopeAttributes{.heads = kHeads,
+                                       .kv_heads = kKvHeads,
+                                       .head_size = kHeadSize,
+                                       .sequence = kSequence,
+                                       .part = {2}}),
+          {read(data_, qkv), write(data_, qkv)}},
+         {"qkv", "out"}});
     add({{"attention", attributes, {read(data_, qkv), write(data_, out), write(wide_, lse)}},
          {"qkv", "out", "lse"}});
     add({{"attention_backward",

@@ -67,6 +67,17 @@ const std::vector<Layout> kWindowLayouts = {
 
 INSTANTIATE_TEST_SUITE_P(Windows, ParityGrid, testing::ValuesIn(kWindowLayouts));
 
+/// Positions of parts of heads over tensor, pipeline and context ranks.
+const std::vector<Layout> kLongropeLayouts = {
+    {kLongropeModel, "ranks=4 tensor=4 sequence_parallel=true memory.recompute=full"},
+    {kLongropeModel, "ranks=4 context=2 pipeline=2"},
+    {kLongropeModel, "ranks=4 context=4 context_method=a2a+ring train.sequence=16"},
+    {kLongropeModel, "ranks=2 context=2 data.document_mask=true shard=parameters"},
+    {kLongropeModel, "ranks=2 tensor=2 overlap.mode=manual overlap.pair_forward_backward=halves"},
+};
+
+INSTANTIATE_TEST_SUITE_P(Longrope, ParityGrid, testing::ValuesIn(kLongropeLayouts));
+
 INSTANTIATE_TEST_SUITE_P(Documents, ParityGrid, testing::ValuesIn([] {
                            std::vector<Layout> list = kDocumentLayouts;
                            for (Layout& layout : list) {

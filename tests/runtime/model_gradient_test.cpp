@@ -30,6 +30,7 @@ struct Case {
   bool documents = false;
   double z_loss = 0;
   int64_t sliding_window = 0;
+  double partial_rotary_factor = 1;
 };
 
 bool has_attention(const LayerPattern& layers) {
@@ -69,6 +70,7 @@ class DoubleModel {
               .max_positions = 7,
               .tied_embeddings = which.tied,
               .qkv_bias = !which.layers.has(kMlaBlock) && !which.layers.has(kMambaBlock),
+              .partial_rotary_factor = which.partial_rotary_factor,
               .rope_scaling = which.rope_scaling,
               .init_std = 0.3,
               .lora = which.lora},
@@ -379,6 +381,16 @@ INSTANTIATE_TEST_SUITE_P(
                               .original_max_position_embeddings = 64,
                               .mscale = 1,
                               .mscale_all_dim = 0.5}},
+        Case{.style = kPhi3Style,
+             .tied = false,
+             .kv_heads = 1,
+             .name = "longrope",
+             .rope_scaling = {.type = RopeType::kLongrope,
+                              .factor = 8,
+                              .original_max_position_embeddings = 4,
+                              .short_factor = "1, 1",
+                              .long_factor = "1.5, 3"},
+             .partial_rotary_factor = 0.7},
         Case{.style = kLlamaStyle,
              .tied = true,
              .kv_heads = 1,

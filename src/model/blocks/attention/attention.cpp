@@ -36,6 +36,20 @@ void derive_sizes(ModelSpec& spec) {
   }
 }
 
+void check_rotated_part(const ModelSpec& spec) {
+  const int64_t rotated = spec.rotated_size();
+  if (rotated >= 2 && rotated % 2 == 0 && rotated <= spec.head_size) {
+    return;
+  }
+  const int64_t nearest =
+      std::min(std::max<int64_t>((rotated + 1) / 2 * 2, 2), spec.head_size / 2 * 2);
+  throw_config_error(
+      "model.partial_rotary_factor = {}: rotates {} of model.head_size = {} elements, which must be "
+      "pairs; set model.partial_rotary_factor = {}",
+      spec.partial_rotary_factor, rotated, spec.head_size,
+      static_cast<double>(nearest) / static_cast<double>(spec.head_size));
+}
+
 void check_sizes(const ModelSpec& spec) {
   require_positive_size("heads", spec.heads);
   require_positive_size("kv_heads", spec.kv_heads);
@@ -43,6 +57,9 @@ void check_sizes(const ModelSpec& spec) {
   if (spec.heads % spec.kv_heads != 0) {
     throw_config_error("model.kv_heads = {}: must divide model.heads = {}; set model.kv_heads = {}",
                        spec.kv_heads, spec.heads, std::gcd(spec.heads, spec.kv_heads));
+  }
+  if (spec.style.positions == PositionKind::kRope && spec.partial_rotary_factor != 1) {
+    return check_rotated_part(spec);
   }
   if (spec.style.positions == PositionKind::kRope && spec.head_size % 2 != 0) {
     throw_config_error(
@@ -116,6 +133,12 @@ ValueId normalised_heads(BlockBuilder& builder, ValueId qkv, const LocalHeads& l
                    "attention.head_norm");
 }
 
+/// Nothing where whole heads are rotated.
+RotatedElements rotated_part(const ModelSpec& spec) {
+  return spec.rotated_size() == spec.head_size ? RotatedElements{}
+                                               : RotatedElements{spec.rotated_size()};
+}
+
 /// A window that hides nothing is none, so that it changes no bits.
 ValueId attend(BlockBuilder& builder, ValueId x, AttentionWindow window) {
   const ModelSpec& spec = builder.spec();
@@ -136,7 +159,8 @@ ValueId attend(BlockBuilder& builder, ValueId x, AttentionWindow window) {
                 .sequence = builder.positioned_rows(),
                 .theta = spec.rope_theta,
                 .positions = builder.positions(),
-                .scaling = spec.rope_scaling},
+                .scaling = builder.rope_scaling(),
+                .part = rotated_part(spec)},
                "attention.rope", builder.document_starts());
   }
   const auto cache = builder.cache();

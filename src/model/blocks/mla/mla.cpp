@@ -168,7 +168,7 @@ ValueId packed_heads(BlockBuilder& builder, ValueId x) {
                   .sequence = builder.positioned_rows(),
                   .theta = spec.rope_theta,
                   .positions = builder.positions(),
-                  .scaling = spec.rope_scaling},
+                  .scaling = builder.rope_scaling()},
                  "mla.qkv");
 }
 
