@@ -76,7 +76,7 @@ constexpr std::array kSections = {
 // clang-format off
 constexpr std::array kFields = {
     Field{BRAID_KEY(model, preset), kAny, "A published model by name, such as \"llama-1b\" or \"gpt2-124m\". The other keys of this section override it."},
-    Field{BRAID_KEY(model, family), one_of(kFamilies), "Kind of block: llama (RMSNorm, rotary positions, SwiGLU), qwen3 (llama with RMSNorms of query and key heads), phi3 (llama in other Hugging Face files), olmoe (the same over all heads of a token), mamba2 and nemotron_h (RMSNorm, no positions; nemotron_h: squared ReLU in place of SwiGLU) or gpt2 (LayerNorm, learned positions, GELU, biases). Without a preset, the default is llama."},
+    Field{BRAID_KEY(model, family), one_of(kFamilies), "Kind of block: llama (RMSNorm, rotary positions, SwiGLU), qwen3 (llama with RMSNorms of query and key heads), phi3 (llama in other Hugging Face files), gemma3_text (qwen3 with gated GELU, norms also behind blocks, and the keys norm_offset, post_norms, scale_embedding and tied_embeddings), olmoe (qwen3 with norms over all heads of a token), mamba2 and nemotron_h (RMSNorm, no positions; nemotron_h: squared ReLU in place of SwiGLU) or gpt2 (LayerNorm, learned positions, GELU, biases). Without a preset, the default is llama."},
     Field{BRAID_KEY(model, layers), {.minimum = 1, .maximum = 4096}, "Number of transformer blocks. Required without a preset."},
     Field{BRAID_KEY(model, pattern), kAny, "Layers of different kinds, first to last: attention, sliding (attention in windows of model.sliding_window), mla (multi-head latent attention) or mamba (Mamba-2), mlp or moe (experts), or one of each as in attention+moe, blanks or commas between them. \"x*n\" repeats a layer, \"(...)*n\" a group. A text of M, *, - and E alone is a pattern as Nemotron-H has them: layers of mamba, attention, mlp or moe. Without it, all layers are attention+mlp. It also says the number of layers."},
     Field{BRAID_KEY(model, width), kSize, "Features per token between blocks. Required without a preset."},
@@ -113,9 +113,14 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(model, max_positions), kSizeOrZero, "Learned positions of a gpt2 model; 0 = train.sequence."},
     Field{BRAID_KEY(model, tied_embeddings), kAny, "Whether the output layer shares the weights of the embedding."},
     Field{BRAID_KEY(model, qkv_bias), kAny, "Whether query, key and value projections have biases, as in Qwen2.5."},
+    Field{BRAID_KEY(model, norm_offset), {.minimum = 0, .maximum = 1}, "Added to the weights of all RMSNorms, which begin as 1 less it: 1 in gemma3_text, else 0."},
+    Field{BRAID_KEY(model, post_norms), kAny, "Whether the result of each block has a norm before it is added to the residual stream, as in gemma3_text."},
+    Field{BRAID_KEY(model, scale_embedding), kAny, "Whether embeddings are multiplied by sqrt(width), rounded to train.dtype, as in gemma3_text."},
+    Field{BRAID_KEY(model, query_pre_attn_scalar), kSizeOrZero, "Scores of attention and sliding are divided by its square root; 0 = head_size."},
     Field{BRAID_KEY(model, mtp_depth), {.minimum = 0, .maximum = 64}, "Layers of multi-token prediction behind the model, in training only: layer k predicts the token k + 1 places later (docs/parallel.md); 0 = none."},
     Field{BRAID_KEY(model, mtp_loss_weight), {.minimum = 0, .maximum = 1000}, "Weight of the mean of their losses in the gradient; the logged loss is without it. 0.1 if not given.", {}, OnResume::kAllowed},
     Field{BRAID_KEY(model, rope_theta), {.minimum = 1, .maximum = 1e12}, "Base of the rotary frequencies."},
+    Field{BRAID_KEY(model, rope_local_base_freq), {.minimum = 0, .maximum = 1e12}, "Base of the rotary frequencies of layers with \"sliding\", which rope_type then does not scale; 0 = they are those of the other layers."},
     Field{BRAID_KEY(model, partial_rotary_factor), {.minimum = 0, .maximum = 1}, "Part of each query and key head that is rotated, its first elements; the others have no position. 1 if not given."},
     Field{BRAID_KEY(model, rope_type), one_of(kChoiceNames<RopeType>), "How the rotary frequencies are scaled for sequences longer than those of a model's first training: default (not at all), linear, llama3, yarn or longrope. The keys rope_... below are those of rope_scaling in config.json, and each type has some of them."},
     Field{BRAID_KEY(model, rope_factor), {.minimum = 1, .maximum = 1e6}, "Divisor of low frequencies; with linear, of all; with longrope, how much longer sequences may be, which is only used for rope_attention_factor."},
@@ -129,7 +134,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(model, rope_mscale_all_dim), {.minimum = 0, .maximum = 100}, "With yarn: the same in the denominator, and in the scores of layers with \"mla\"; 0 = not given."},
     Field{BRAID_KEY(model, rope_attention_factor), {.minimum = 0, .maximum = 1e3}, "With yarn and longrope: what rotated queries and keys are multiplied by; 0 = it follows from the keys above."},
     Field{BRAID_KEY(model, rope_short_factor), kAny, "With longrope: divisors of the frequencies of all pairs, \"1, 1.5, 2\", for sequences of up to rope_original_max_position_embeddings tokens (train.sequence, or the context of generation)."},
-    Field{BRAID_KEY(model, rope_long_factor), kAny, "With longrope: the same for longer sequences."},
+    Field{BRAID_KEY(model, rope_long_factor), kAny, "With longrope: the same for longer sequences. Those of rope_short_factor if not given."},
     Field{BRAID_KEY(model, norm_epsilon), {.minimum = 0, .maximum = 1}, "Added to the variance in normalisation layers."},
     Field{BRAID_KEY(model, init_std), {.minimum = 0, .maximum = 10}, "Standard deviation of the initial weights.", {}, OnResume::kAllowed},
 

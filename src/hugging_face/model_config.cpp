@@ -133,6 +133,8 @@ class ConfigReader {
         return deepseek(type);
       case HfNaming::kBackbone:
         return type.style == kMamba2Style ? mamba2() : nemotron_h();
+      case HfNaming::kGemma3:
+        return gemma3(type);
       case HfNaming::kLlama:
       case HfNaming::kMixtral:
       case HfNaming::kPhi3:
@@ -441,6 +443,79 @@ class ConfigReader {
     return model;
   }
 
+  ModelSpec gemma3(const HfClass& type) {
+    ModelSpec model;
+    model.layers = size("num_hidden_layers", kMaxLayers, 26);
+    model.width = size("hidden_size", kMaxSize, 2304);
+    model.heads = size("num_attention_heads", kMaxHeads, 8);
+    model.kv_heads = size("num_key_value_heads", kMaxHeads, 4);
+    model.head_size = size("head_dim", kMaxHeadSize, 256);
+    model.ffn = size("intermediate_size", kMaxSize, 9216);
+    model.vocabulary = size("vocab_size", kMaxSize, 262208);
+    model.max_positions = size("max_position_embeddings", kMaxSize, 131072);
+    model.tied_embeddings = flag("tie_word_embeddings", true);
+    model.norm_offset = 1;
+    model.post_norms = true;
+    model.scale_embedding = true;
+    model.query_pre_attn_scalar = size("query_pre_attn_scalar", kMaxSize, 256);
+    model.norm_epsilon = number("rms_norm_eps", 1e-6, 0, 1);
+    model.init_std = number("initializer_range", 0.02, 0, 10);
+    require_text("hidden_activation", {"gelu_pytorch_tanh"});
+    for (const char* const key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
+      require_none(key, "braid has no soft caps of scores and logits");
+    }
+    require_flag("use_bidirectional_attention", false, false);
+    value_of("_sliding_window_pattern");  // beside layer_types
+    require_flag("attention_bias", false, false);
+    refuse_partial_rotation();
+    read_windows(model, type);
+    read_gemma_rope(model);
+    return model;
+  }
+
+  /// Bases of layers with windows and without: in two objects as of transformers 5; before, in keys
+  /// beside "rope_scaling", which is of layers without.
+  void read_gemma_rope(ModelSpec& model) {
+    const bool has_windows = model.layers.has(kSlidingBlock);
+    double local = number("rope_local_base_freq", 10000.0, 1, 1e12);
+    const json& both = value_of("rope_parameters");
+    if (!both.is_object()) {
+      read_rope(model, 1000000.0);
+    } else {
+      model.rope_theta = number("rope_theta", 1000000.0, 1, 1e12);
+      local = read_layers_rope(both, "sliding_attention", local).rope_theta;
+      const ModelSpec whole =
+          read_layers_rope(both, "full_attention", model.rope_theta, model.max_positions);
+      model.rope_theta = whole.rope_theta;
+      model.rope_scaling = whole.rope_scaling;
+    }
+    model.rope_local_base_freq = has_windows ? local : 0.0;
+  }
+
+  /// The base and the scaling of one kind of layers, which may have one if there are
+  /// `max_positions`.
+  ModelSpec read_layers_rope(const json& both, const std::string& kind, double otherwise,
+                             std::optional<int64_t> max_positions = std::nullopt) {
+    ModelSpec model;
+    model.max_positions = max_positions.value_or(1);
+    model.rope_theta = otherwise;
+    const json& rope = member(both, kind);
+    if (rope.is_null()) {
+      return model;
+    }
+    const std::string key = fmt::format("rope_parameters.{}", kind);
+    if (!rope.is_object()) {
+      refuse(key, rope, "must be an object");
+    }
+    model.rope_theta = checked_number(fmt::format("{}.rope_theta", key), member(rope, "rope_theta"),
+                                      otherwise, 1, 1e12);
+    RopeReader(*this, key, rope, std::nullopt).read(model);
+    if (!max_positions && model.rope_scaling.type != RopeType::kDefault) {
+      refuse(key, rope, "braid scales the frequencies of layers without windows only");
+    }
+    return model;
+  }
+
   /// V2 has no key for the layout of rotated pairs, and V3's may have only one value here.
   ModelSpec deepseek(const HfClass& type) {
     ModelSpec model;
@@ -578,11 +653,10 @@ class ConfigReader {
       return found.is_number() ? found : value_of(key);
     };
     const int64_t original =
-        checked_size("original_max_position_embeddings",
-                     inside("original_max_position_embeddings"), kMaxSize,
-                     defaults.max_positions);
-    model.partial_rotary_factor = checked_number(
-        "partial_rotary_factor", inside("partial_rotary_factor"), 1.0, 1e-6, 1.0);
+        checked_size("original_max_position_embeddings", inside("original_max_position_embeddings"),
+                     kMaxSize, defaults.max_positions);
+    model.partial_rotary_factor =
+        checked_number("partial_rotary_factor", inside("partial_rotary_factor"), 1.0, 1e-6, 1.0);
     read_rope(model, defaults.theta, original);
     value_of("original_max_position_embeddings");
     value_of("partial_rotary_factor");
@@ -612,7 +686,15 @@ class ConfigReader {
     const bool is_null = (root_.contains("sliding_window") || type.naming == HfNaming::kPhi3) &&
                          value_of("sliding_window").is_null();
     const int64_t window = has_default && !is_null ? size("sliding_window", kMaxSize, 4096) : 0;
-    const std::vector<bool> in_windows = layers_in_windows(model.layers.size(), window, is_qwen);
+    const int64_t period =
+        type.naming == HfNaming::kGemma3 ? size("sliding_window_pattern", kMaxLayers, 6) : 0;
+    std::vector<bool> in_windows = layers_in_windows(model.layers.size(), window, is_qwen);
+    if (period > 0 && value_of("layer_types").is_null()) {  // all but each so manieth
+      for (size_t layer = static_cast<size_t>(period) - 1; layer < in_windows.size();
+           layer += static_cast<size_t>(period)) {
+        in_windows[layer] = false;
+      }
+    }
     std::vector<LayerSpec> layers(model.layers.begin(), model.layers.end());
     for (size_t layer = 0; layer < layers.size(); ++layer) {
       if (in_windows[layer]) {

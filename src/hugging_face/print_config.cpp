@@ -132,6 +132,42 @@ ordered_json llama_json(const ModelSpec& model) {
   return root;
 }
 
+/// The largest part of the layers that "sliding_window_pattern" can say; 0 if it cannot.
+int64_t window_period(const LayerPattern& layers) {
+  for (int64_t period = 1; period <= layers.size() + 1; ++period) {
+    bool fits = true;
+    for (int64_t layer = 0; layer < layers.size() && fits; ++layer) {
+      fits = (layers[layer].mixer == &kSlidingBlock) == ((layer + 1) % period != 0);
+    }
+    if (fits) {
+      return period;
+    }
+  }
+  return 0;
+}
+
+ordered_json gemma3_json(const ModelSpec& model) {
+  ordered_json root = llama_json(model);
+  root.erase("hidden_act");
+  root.erase("mlp_bias");
+  root["hidden_activation"] = "gelu_pytorch_tanh";
+  root["query_pre_attn_scalar"] =
+      model.query_pre_attn_scalar > 0 ? model.query_pre_attn_scalar : model.head_size;
+  root["rope_local_base_freq"] =
+      model.rope_local_base_freq > 0 ? model.rope_local_base_freq : model.rope_theta;
+  root["attn_logit_softcapping"] = nullptr;
+  root["final_logit_softcapping"] = nullptr;
+  root["pad_token_id"] = nullptr;  // transformers does not train the embedding of its default
+  if (!root.contains("layer_types")) {
+    root["layer_types"] =
+        std::vector<std::string>(static_cast<size_t>(model.layers.size()), "full_attention");
+  }
+  if (const int64_t period = window_period(model.layers)) {
+    root["sliding_window_pattern"] = period;  // what older versions read
+  }
+  return root;
+}
+
 /// What transformers does not read is for the code that DeepSeek published.
 void add_deepseek_router(ordered_json& root, const ModelSpec& model) {
   const RouterSpec& router = model.router;
@@ -293,6 +329,7 @@ std::string print_hf_config(const ModelSpec& model, DType dtype, const HfCompani
   ordered_json root = {{"architectures", {names.architecture}}, {"model_type", names.model_type}};
   root.update(names.naming == HfNaming::kGpt2       ? gpt2_json(model)
               : names.naming == HfNaming::kDeepseek ? deepseek_json(model)
+              : names.naming == HfNaming::kGemma3   ? gemma3_json(model)
               : names.naming != HfNaming::kBackbone ? llama_json(model)
               : names.style == kMamba2Style         ? mamba2_json(model)
                                                     : nemotron_h_json(model));

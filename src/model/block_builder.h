@@ -12,6 +12,7 @@
 #include "model/forward.h"
 #include "model/parameters.h"
 #include "ops/adapter.h"
+#include "ops/norm.h"
 
 namespace braid {
 
@@ -36,6 +37,8 @@ class BlockBuilder {
   std::optional<ValueId> room_tally(std::string_view name, int64_t elems);
   DType dtype() const { return options_.dtype; }
   GraphBuilder& graph() { return builder_; }
+
+  NormOffset norm_offset() const { return {static_cast<double>(spec_.norm_offset)}; }
 
   int64_t sequence() const { return options_.sequence; }  ///< of all context ranks
   /// Tokens of a sequence on this rank.

@@ -172,6 +172,54 @@ ModelSpec qwen3(const LlamaShape& shape) {
   return spec;
 }
 
+struct GemmaShape {
+  std::string_view pattern;
+  LlamaShape sizes;  ///< those of layers are the pattern's
+  int64_t window, vocabulary, query_scalar;
+};
+
+/// Five layers with windows and a base of 10,000 in front of each without, whose base is 1,000,000,
+/// with a scaling where contexts have more than 32,768 tokens.
+ModelSpec gemma3(const GemmaShape& shape, int64_t max_positions) {
+  ModelSpec spec = llama(shape.sizes);
+  spec.style = kGemma3Style;
+  spec.layers = LayerPattern::parse(shape.pattern);
+  spec.sliding_window = shape.window;
+  spec.vocabulary = shape.vocabulary;
+  spec.max_positions = max_positions;
+  spec.norm_offset = 1;
+  spec.post_norms = true;
+  spec.scale_embedding = true;
+  spec.query_pre_attn_scalar = shape.query_scalar;
+  spec.rope_theta = 1000000.0;
+  spec.rope_local_base_freq = 10000.0;
+  if (max_positions > 32768) {
+    spec.rope_scaling = {.type = RopeType::kLinear, .factor = 8};
+  }
+  spec.norm_epsilon = 1e-6;
+  return spec;
+}
+
+constexpr GemmaShape kGemma3_270m{
+    "(sliding+mlp*5 attention+mlp)*3", {18, 640, 4, 1, 256, 2048, true}, 512, 262144, 256};
+constexpr GemmaShape kGemma3_1b{"(sliding+mlp*5 attention+mlp)*4 sliding+mlp*2",
+                                {26, 1152, 4, 1, 256, 6912, true},
+                                512,
+                                262144,
+                                256};
+constexpr GemmaShape kGemma3_4b{"(sliding+mlp*5 attention+mlp)*5 sliding+mlp*4",
+                                {34, 2560, 8, 4, 256, 10240, true},
+                                1024,
+                                262208,
+                                256};
+constexpr GemmaShape kGemma3_12b{
+    "(sliding+mlp*5 attention+mlp)*8", {48, 3840, 16, 8, 256, 15360, true}, 1024, 262208, 256};
+constexpr GemmaShape kGemma3_27b{"(sliding+mlp*5 attention+mlp)*10 sliding+mlp*2",
+                                 {62, 5376, 32, 16, 128, 21504, true},
+                                 1024,
+                                 262208,
+                                 168};
+
 struct ExpertShape {
   int64_t experts, per_token, ffn;
 };
@@ -331,6 +379,9 @@ constexpr std::string_view kQwen25 = "Qwen team, Qwen2.5 technical report, 2024,
 constexpr std::string_view kPhi3 =
     "Abdin et al., Phi-3 technical report, 2024, section 2, and its published files";
 
+constexpr std::string_view kGemma3 =
+    "Gemma team, Gemma 3 technical report, 2025, section 2, and its published files";
+
 constexpr std::string_view kQwen3 = "Yang et al., Qwen3 technical report, 2025, tables 1 and 2";
 constexpr std::string_view kQwen2 = "Yang et al., Qwen2 technical report, 2024, table 1";
 constexpr std::string_view kMixtral = "Jiang et al., Mixtral of experts, 2024, table 1";
@@ -366,6 +417,11 @@ const std::vector<ModelPreset>& presets() {
       {"phi-4", "Abdin et al., Phi-4 technical report, 2024, section 3", phi_4()},
       {"phi-4-mini", "Microsoft, Phi-4-Mini technical report, 2025, and its published files",
        phi_4_mini()},
+      {"gemma-3-270m", kGemma3, gemma3(kGemma3_270m, 32768)},
+      {"gemma-3-1b", kGemma3, gemma3(kGemma3_1b, 32768)},
+      {"gemma-3-4b", kGemma3, gemma3(kGemma3_4b, 131072)},
+      {"gemma-3-12b", kGemma3, gemma3(kGemma3_12b, 131072)},
+      {"gemma-3-27b", kGemma3, gemma3(kGemma3_27b, 131072)},
       {"qwen2.5-0.5b", kQwen25, qwen({24, 896, 14, 2, 64, 4864, true}, 151936)},
       {"qwen2.5-1.5b", kQwen25, qwen({28, 1536, 12, 2, 128, 8960, true}, 151936)},
       {"qwen2.5-3b", kQwen25, qwen({36, 2048, 16, 2, 128, 11008, true}, 151936)},

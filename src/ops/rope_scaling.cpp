@@ -148,7 +148,7 @@ void require_rope(const OperandChecker& operands, double theta, const RopeScalin
 
 RopeScaling RopeScaling::for_tokens(int64_t tokens) const {
   RopeScaling scaling = *this;
-  if (type == RopeType::kLongrope && !long_factor.empty()) {
+  if (first_length_end() > 0) {
     scaling.short_factor = tokens > original_max_position_embeddings ? long_factor : short_factor;
     scaling.long_factor.clear();
   }

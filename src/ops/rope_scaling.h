@@ -36,7 +36,8 @@ RopeType find_rope_type(std::string_view name);
 ///           f_i from high_freq_factor turns on; linear in the turns between
 ///   yarn    the same from beta_slow to beta_fast turns, but linear in i. With `truncate` the two
 ///           bounds in i are rounded away from each other.
-///   longrope  f_i / short_factor[i] where a sequence has up to L tokens, f_i / long_factor[i] where
+///   longrope  f_i / short_factor[i] where a sequence has up to L tokens, f_i / long_factor[i]
+///   where
 ///           it has more; see `for_tokens`
 /// yarn and longrope also multiply cosines and sines by `rope_amplitude`, and with yarn latent
 /// attention its scores by `rope_score_scale`. Sources: Chen et al., Extending context window of
@@ -62,6 +63,11 @@ struct RopeScaling {
   /// The scaling of sequences of so many tokens: longrope's with their factors alone. Others have
   /// one for all.
   RopeScaling for_tokens(int64_t tokens) const;
+  /// The longest sequences that have other frequencies than longer ones; 0: all have the same.
+  int64_t first_length_end() const {
+    return type == RopeType::kLongrope && !long_factor.empty() ? original_max_position_embeddings
+                                                               : 0;
+  }
 
   /// The parameters that the type has.
   void parameters(auto&& visit) {

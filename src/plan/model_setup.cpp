@@ -35,6 +35,9 @@ void set_family(ModelSpec& spec, const ModelConfig& config) {
     spec.qkv_bias = family.qkv_bias;
     spec.tied_embeddings = family.tied_embeddings;
     spec.router.normalize = family.normalizes_weights;
+    spec.norm_offset = family.norm_offset;
+    spec.post_norms = family.post_norms;
+    spec.scale_embedding = family.scale_embedding;
   }
 }
 
@@ -199,6 +202,14 @@ void set_rope(ModelSpec& spec, const ModelConfig& config) {
   });
 }
 
+/// That of a preset goes with its windows.
+void set_local_base(ModelSpec& spec, const ModelConfig& config) {
+  if (!spec.layers.has(kSlidingBlock)) {
+    spec.rope_local_base_freq = 0;
+  }
+  override_with(spec.rope_local_base_freq, config.rope_local_base_freq);
+}
+
 void set_latents(ModelSpec& spec, const ModelConfig& config) {
   const bool has_latents = spec.layers.has(kMlaBlock);
   for_each_latent_key(
@@ -303,6 +314,7 @@ void forget_other_blocks(ModelConfig& config, const LayerPattern& layers) {
   const auto forget = [](std::string_view, const auto&, auto& key) { key.reset(); };
   if (!layers.has(kSlidingBlock)) {
     config.sliding_window.reset();
+    config.rope_local_base_freq.reset();
   }
   if (!layers.has(kMlaBlock)) {
     for_each_latent_key(spec, config, forget);
@@ -314,6 +326,21 @@ void forget_other_blocks(ModelConfig& config, const LayerPattern& layers) {
     config.experts.reset();
     for_each_expert_key(config, [](std::string_view, auto& key) { key.reset(); });
   }
+}
+
+/// Only those that differ from the family's, or that no family has.
+void set_gemma_keys(ModelConfig& keys, const ModelSpec& model) {
+  const ModelFamily& family = find_family(family_name(model.style));
+  const auto set = [](auto& key, const auto& value, const auto& usual) {
+    if (value != usual) {
+      key = value;
+    }
+  };
+  set(keys.norm_offset, model.norm_offset, family.norm_offset);
+  set(keys.post_norms, model.post_norms, family.post_norms);
+  set(keys.scale_embedding, model.scale_embedding, family.scale_embedding);
+  set(keys.query_pre_attn_scalar, model.query_pre_attn_scalar, int64_t{0});
+  set(keys.rope_local_base_freq, model.rope_local_base_freq, 0.0);
 }
 
 void set_expert_keys(ModelConfig& keys, const ModelSpec& model) {
@@ -354,8 +381,13 @@ ModelSpec resolve_model(const ModelConfig& config, int64_t sequence, int64_t tok
   override_with(spec.max_positions, config.max_positions);
   override_with(spec.tied_embeddings, config.tied_embeddings);
   override_with(spec.qkv_bias, config.qkv_bias);
+  override_with(spec.norm_offset, config.norm_offset);
+  override_with(spec.post_norms, config.post_norms);
+  override_with(spec.scale_embedding, config.scale_embedding);
+  override_with(spec.query_pre_attn_scalar, config.query_pre_attn_scalar);
   set_mtp(spec, config, sequence);
   override_with(spec.rope_theta, config.rope_theta);
+  set_local_base(spec, config);
   set_rope(spec, config);
   override_with(spec.norm_epsilon, config.norm_epsilon);
   override_with(spec.init_std, config.init_std);
@@ -422,6 +454,7 @@ ModelConfig model_keys(const ModelSpec& model) {
   keys.vocabulary = model.vocabulary;
   keys.tied_embeddings = model.tied_embeddings;
   keys.qkv_bias = model.qkv_bias;
+  set_gemma_keys(keys, model);
   if (model.mtp_depth > 0) {
     keys.mtp_depth = model.mtp_depth;
     keys.mtp_loss_weight = model.mtp_loss_weight;

@@ -469,8 +469,8 @@ TEST(HfConfig, ReadsLongropeAndPartialRotationOfPhi3) {
 // As transformers 5 writes them.
 TEST(HfConfig, ReadsRopeParametersOfPhi3) {
   std::string text = replaced(kPhi3Long, "\"rope_scaling\"", "\"rope_parameters\"");
-  text = replaced(text, "\"original_max_position_embeddings\": 4096, \"partial_rotary_factor\": 0.75,",
-                  "");
+  text = replaced(
+      text, "\"original_max_position_embeddings\": 4096, \"partial_rotary_factor\": 0.75,", "");
   text = replaced(text, "\"type\": \"longrope\"",
                   "\"rope_type\": \"longrope\", \"rope_theta\": 10000.0, "
                   "\"partial_rotary_factor\": 0.75, "
@@ -490,6 +490,66 @@ TEST(HfConfig, RefusesLongropeThatDoesNotFit) {
                         "elements, which must be pairs; set model.partial_rotary_factor = 0.75"));
   EXPECT_THAT(fault_of(with(kTinyLlama, "\"partial_rotary_factor\": 0.75")),
               HasSubstr("partial_rotary_factor = 0.75: braid rotates whole heads only"));
+}
+
+// As published, but for keys about tokens.
+constexpr const char* kGemma3 = R"({
+  "architectures": ["Gemma3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+  "attn_logit_softcapping": null, "cache_implementation": "hybrid",
+  "final_logit_softcapping": null, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh",
+  "hidden_size": 1152, "initializer_range": 0.02, "intermediate_size": 6912,
+  "max_position_embeddings": 32768, "model_type": "gemma3_text", "num_attention_heads": 4,
+  "num_hidden_layers": 26, "num_key_value_heads": 1, "pad_token_id": 0,
+  "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06, "rope_local_base_freq": 10000,
+  "rope_scaling": null, "rope_theta": 1000000, "sliding_window": 512,
+  "sliding_window_pattern": 6, "torch_dtype": "bfloat16", "transformers_version": "4.50.0.dev0",
+  "use_cache": true, "vocab_size": 262144})";
+
+TEST(HfConfig, ReadsGemma3) {
+  EXPECT_EQ(parse(kGemma3).model, find_preset("gemma-3-1b").spec);
+  EXPECT_THAT(parse(kGemma3).ignored, ElementsAre("cache_implementation = \"hybrid\""));
+  for (const char* const size : {"270m", "1b", "4b", "12b", "27b"}) {
+    const ModelSpec& spec = find_preset(fmt::format("gemma-3-{}", size)).spec;
+    EXPECT_EQ(parse(print_hf_config(spec, DType::kBF16)).model, spec) << size;
+  }
+  EXPECT_THAT(print_hf_config(find_preset("gemma-3-4b").spec, DType::kBF16),
+              testing::AllOf(HasSubstr("\"sliding_window_pattern\": 6"),
+                             HasSubstr("\"rope_local_base_freq\": 10000.0"),
+                             HasSubstr("\"hidden_activation\": \"gelu_pytorch_tanh\""),
+                             testing::Not(HasSubstr("hidden_act\""))));
+  ModelSpec whole = find_preset("gemma-3-1b").spec;  // without windows
+  whole.layers = 26;
+  whole.sliding_window = 0;
+  whole.rope_local_base_freq = 0;
+  EXPECT_EQ(parse(print_hf_config(whole, DType::kF32)).model, whole);
+}
+
+// As transformers 5 writes them: bases in two objects, and kinds of layers.
+TEST(HfConfig, ReadsRopeParametersOfGemma3) {
+  std::string text = replaced(kGemma3, "\"rope_local_base_freq\": 10000,\n", "");
+  text = replaced(text, "\"rope_scaling\": null, \"rope_theta\": 1000000",
+                  R"("rope_parameters": {
+    "full_attention": {"factor": 8.0, "rope_theta": 500000.0, "rope_type": "linear"},
+    "sliding_attention": {"rope_theta": 2000.0, "rope_type": "default"}})");
+  ModelSpec expected = find_preset("gemma-3-1b").spec;
+  expected.rope_theta = 500000;
+  expected.rope_local_base_freq = 2000;
+  expected.rope_scaling = {.type = RopeType::kLinear, .factor = 8};
+  EXPECT_EQ(parse(text).model, expected);
+  EXPECT_THAT(fault_of(replaced(text, "2000.0, \"rope_type\": \"default\"",
+                                "2000.0, \"rope_type\": \"linear\", \"factor\": 2.0")),
+              HasSubstr("braid scales the frequencies of layers without windows only"));
+}
+
+TEST(HfConfig, RefusesWhatGemma3MayHave) {
+  EXPECT_THAT(
+      fault_of(replaced(kGemma3, "\"final_logit_softcapping\": null",
+                        "\"final_logit_softcapping\": 30.0")),
+      HasSubstr("final_logit_softcapping = 30.0: braid has no soft caps of scores and logits"));
+  EXPECT_THAT(fault_of(with(kGemma3, "\"use_bidirectional_attention\": true")),
+              HasSubstr("braid supports only use_bidirectional_attention = false"));
+  EXPECT_THAT(fault_of(replaced(kGemma3, "gelu_pytorch_tanh", "gelu")),
+              HasSubstr("braid computes gelu_pytorch_tanh only"));
 }
 
 // Layers from max_window_layers on, unless layer_types says which.
@@ -518,7 +578,8 @@ TEST(HfConfig, RefusesOtherModels) {
   EXPECT_EQ(
       fault_of(replaced(kTinyLlama, "\"llama\"", "\"mamba\"")),
       "'m/config.json': model_type = \"mamba\": only llama, mistral, ministral, qwen2, qwen3, "
-      "phi3, qwen2_moe, qwen3_moe, mixtral, olmoe, deepseek_v2, deepseek_v3, mamba2, nemotron_h, "
+      "phi3, gemma3_text, qwen2_moe, qwen3_moe, mixtral, olmoe, deepseek_v2, deepseek_v3, mamba2, "
+      "nemotron_h, "
       "gpt2 "
       "can be imported");
   EXPECT_THAT(fault_of("{}"), HasSubstr("model_type = null"));
@@ -651,7 +712,7 @@ TEST(HfConfig, RefusesScalingsThatItDoesNotKnow) {
   EXPECT_THAT(fault_of(scaled_as_in_5("3")), HasSubstr("rope_parameters = 3: must be an object"));
   EXPECT_THAT(fault_of(scaled(R"({"type": "dynamic", "factor": 2})")),
               HasSubstr("braid computes rotary embeddings of rope_type default, linear, llama3, "
-                        "yarn only"));
+                        "yarn, longrope only"));
   EXPECT_THAT(fault_of(scaled_as_in_5(R"({"rope_type": "longrope"})")),
               HasSubstr("rope_parameters"));
   EXPECT_THAT(fault_of(scaled(R"({"type": "linear"})")), HasSubstr("factor is missing"));

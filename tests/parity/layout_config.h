@@ -107,6 +107,14 @@ inline constexpr const char* kWindowsModel =
     "model.heads=4 model.kv_heads=2 model.head_size=4 model.sliding_window=5 model.ffn=24 "
     "model.vocabulary=101";
 
+/// As Gemma 3: windows with positions of their own, norms behind blocks, embeddings that are
+/// scaled.
+inline constexpr const char* kGemmaModel =
+    "model.family=gemma3_text model.pattern=sliding+mlp*2,attention+mlp,sliding+mlp model.width=24 "
+    "model.heads=4 model.kv_heads=2 model.head_size=8 model.sliding_window=5 model.ffn=24 "
+    "model.query_pre_attn_scalar=9 model.rope_theta=1000 model.rope_local_base_freq=100 "
+    "model.rope_type=linear model.rope_factor=2 model.vocabulary=101";
+
 /// Half of each head is rotated, with the factors of sequences longer than eight tokens.
 inline constexpr const char* kLongropeModel =
     "model.family=phi3 model.layers=4 model.width=24 model.heads=4 model.kv_heads=2 "
