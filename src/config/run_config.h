@@ -52,9 +52,15 @@ struct ModelConfig {
   std::optional<int64_t> max_positions;
   std::optional<bool> tied_embeddings;
   std::optional<bool> qkv_bias;
+  std::optional<int64_t> norm_offset;
+  std::optional<bool> post_norms;
+  std::optional<bool> scale_embedding;
+  std::optional<int64_t> query_pre_attn_scalar;
   std::optional<int64_t> mtp_depth;
   std::optional<double> mtp_loss_weight;
   std::optional<double> rope_theta;
+  std::optional<double> rope_local_base_freq;
+  std::optional<double> partial_rotary_factor;
   std::optional<std::string> rope_type;
   std::optional<double> rope_factor;
   std::optional<int64_t> rope_original_max_position_embeddings;
@@ -66,6 +72,8 @@ struct ModelConfig {
   std::optional<double> rope_mscale;
   std::optional<double> rope_mscale_all_dim;
   std::optional<double> rope_attention_factor;
+  std::optional<std::string> rope_short_factor;
+  std::optional<std::string> rope_long_factor;
   std::optional<double> norm_epsilon;
   std::optional<double> init_std;
 

@@ -21,12 +21,18 @@ std::string prefix_of(int64_t length) {
   return fmt::format("generate_{}", length);
 }
 
-std::vector<int64_t> program_lengths(int64_t max_context) {
+/// One ends where other rotary frequencies begin, so that a sequence has those of its own length.
+std::vector<int64_t> program_lengths(const ModelSpec& model, int64_t max_context) {
   std::vector<int64_t> lengths;
   for (int64_t length = kShortestProgram; length < max_context; length *= 2) {
     lengths.push_back(length);
   }
   lengths.push_back(max_context);
+  const int64_t end = model.rope_scaling.first_length_end();
+  const auto after = std::ranges::lower_bound(lengths, end);
+  if (end > 0 && after != lengths.end() && *after != end) {
+    lengths.insert(after, end);
+  }
   return lengths;
 }
 
@@ -59,11 +65,11 @@ CausalModel::CausalModel(const ModelSpec& model, const StateSource& state, int64
     // Units of multi-token prediction come last, so those of the model have the same numbers in
     // `state`.
     : model_(without_mtp(model)),
-      lengths_(program_lengths(max_tokens)),
+      lengths_(program_lengths(model, max_tokens)),
       computes_loss_(options.computes_loss),
       programs_(model_, state, max_tokens, options,
                 [&](const ParameterLayout& layout, int64_t tokens) {
-                  return plan_lengths(model_, layout, program_lengths(tokens),
+                  return plan_lengths(model_, layout, program_lengths(model_, tokens),
                                       compute_dtype(options.device), options.computes_loss);
                 }) {}
 

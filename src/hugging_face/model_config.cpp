@@ -133,6 +133,8 @@ class ConfigReader {
         return deepseek(type);
       case HfNaming::kBackbone:
         return type.style == kMamba2Style ? mamba2() : nemotron_h();
+      case HfNaming::kGemma3:
+        return gemma3(type);
       case HfNaming::kLlama:
       case HfNaming::kMixtral:
       case HfNaming::kPhi3:
@@ -144,13 +146,19 @@ class ConfigReader {
   /// The scaling of rotary frequencies in an object "rope_scaling" or "rope_parameters".
   class RopeReader {
    public:
-    RopeReader(const ConfigReader& config, std::string_view key, const json& rope)
-        : config_(config), key_(key), rope_(rope) {}
+    /// `original`: what a file says beside the object about the positions before the context was
+    /// extended.
+    RopeReader(const ConfigReader& config, std::string_view key, const json& rope,
+               std::optional<int64_t> original)
+        : config_(config), key_(key), rope_(rope), original_(original) {}
 
     void read(ModelSpec& model) {
       model.rope_scaling = {.type = type()};
       max_positions_ = model.max_positions;
       known_.insert({"rope_theta", "rope_type", "type", "finetuned"});
+      if (original_) {
+        known_.insert({"partial_rotary_factor", "original_max_position_embeddings"});
+      }
       model.rope_scaling.parameters(
           [&](const char* name, auto& value) { read_parameter(name, value); });
       for (const auto& [name, value] : rope_.items()) {
@@ -167,6 +175,9 @@ class ConfigReader {
       const json& given = member(rope_, rope_.contains("rope_type") ? "rope_type" : "type");
       if (given.is_null()) {
         return RopeType::kDefault;
+      }
+      if (original_ && (given == "su" || given == "yarn")) {
+        return RopeType::kLongrope;  // as old files of Phi-3 call it
       }
       std::vector<std::string_view> names;
       for (const auto& [name, type] : kRopeTypes) {
@@ -187,7 +198,7 @@ class ConfigReader {
       known_.insert(name);
       const json& given = member(rope_, name);
       if (name == "factor" && given.is_null() &&
-          rope_.contains("original_max_position_embeddings")) {
+          (original_ || rope_.contains("original_max_position_embeddings"))) {
         int64_t original = 0;
         read_parameter("original_max_position_embeddings", original);
         value = static_cast<double>(max_positions_) / static_cast<double>(original);
@@ -200,7 +211,23 @@ class ConfigReader {
     }
     void read_parameter(const std::string& name, int64_t& value) {
       known_.insert(name);
-      value = config_.checked_size(path_of(name), member(rope_, name), kMaxSize, max_positions_);
+      value = config_.checked_size(path_of(name), member(rope_, name), kMaxSize,
+                                   original_.value_or(max_positions_));
+    }
+    /// The factors of pairs.
+    void read_parameter(const std::string& name, std::string& value) {
+      known_.insert(name);
+      const json& given = member(rope_, name);
+      std::vector<double> factors;
+      if (given.is_array()) {
+        for (const json& factor : given) {
+          factors.push_back(config_.checked_number(path_of(name), factor, 0, 1e-6, 1e6));
+        }
+      }
+      if (factors.empty()) {
+        config_.refuse(path_of(name), given, "must be a list of numbers");
+      }
+      value = rope_factor_list(factors);
     }
     void read_parameter(const std::string& name, bool& value) {
       known_.insert(name);
@@ -210,6 +237,7 @@ class ConfigReader {
     const ConfigReader& config_;
     std::string_view key_;
     const json& rope_;
+    std::optional<int64_t> original_;
     int64_t max_positions_ = 0;
     std::set<std::string> known_;
   };
@@ -333,7 +361,8 @@ class ConfigReader {
 
   /// "rope_theta" beside "rope_scaling", or both in "rope_parameters" as of transformers 5, where
   /// the former counts if a file has both objects. max_positions must have been read.
-  void read_rope(ModelSpec& model, double default_theta) {
+  void read_rope(ModelSpec& model, double default_theta,
+                 std::optional<int64_t> original = std::nullopt) {
     model.rope_theta = number("rope_theta", default_theta, 1, 1e12);
     const json& older = value_of("rope_scaling");
     const json& newer = value_of("rope_parameters");
@@ -347,7 +376,7 @@ class ConfigReader {
     }
     model.rope_theta = checked_number(fmt::format("{}.rope_theta", key), member(rope, "rope_theta"),
                                       model.rope_theta, 1, 1e12);
-    RopeReader(*this, key, rope).read(model);
+    RopeReader(*this, key, rope, original).read(model);
   }
 
   /// Values of missing keys, where classes differ.
@@ -397,18 +426,92 @@ class ConfigReader {
     model.vocabulary = size("vocab_size", kMaxSize);
     model.max_positions = size("max_position_embeddings", kMaxSize, defaults.max_positions);
     model.tied_embeddings = flag("tie_word_embeddings", false);
-    read_rope(model, defaults.theta);
+    if (type.naming == HfNaming::kPhi3) {
+      read_phi3_rope(model, defaults);
+    } else {
+      read_rope(model, defaults.theta);
+      refuse_partial_rotation();
+    }
     model.norm_epsilon = number("rms_norm_eps", defaults.epsilon, 0, 1);
     model.init_std = number("initializer_range", 0.02, 0, 10);
     require_text("hidden_act", {"silu"});
-    refuse_partial_rotation();
     read_windows(model, type);
-    if (type.naming == HfNaming::kPhi3) {
-      value_of("original_max_position_embeddings");  // of scaled frequencies alone
-    }
     if (!type.qkv_bias) {
       require_flag("attention_bias", false, false);
       require_flag("mlp_bias", false, false);
+    }
+    return model;
+  }
+
+  ModelSpec gemma3(const HfClass& type) {
+    ModelSpec model;
+    model.layers = size("num_hidden_layers", kMaxLayers, 26);
+    model.width = size("hidden_size", kMaxSize, 2304);
+    model.heads = size("num_attention_heads", kMaxHeads, 8);
+    model.kv_heads = size("num_key_value_heads", kMaxHeads, 4);
+    model.head_size = size("head_dim", kMaxHeadSize, 256);
+    model.ffn = size("intermediate_size", kMaxSize, 9216);
+    model.vocabulary = size("vocab_size", kMaxSize, 262208);
+    model.max_positions = size("max_position_embeddings", kMaxSize, 131072);
+    model.tied_embeddings = flag("tie_word_embeddings", true);
+    model.norm_offset = 1;
+    model.post_norms = true;
+    model.scale_embedding = true;
+    model.query_pre_attn_scalar = size("query_pre_attn_scalar", kMaxSize, 256);
+    model.norm_epsilon = number("rms_norm_eps", 1e-6, 0, 1);
+    model.init_std = number("initializer_range", 0.02, 0, 10);
+    require_text("hidden_activation", {"gelu_pytorch_tanh"});
+    for (const char* const key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
+      require_none(key, "braid has no soft caps of scores and logits");
+    }
+    require_flag("use_bidirectional_attention", false, false);
+    value_of("_sliding_window_pattern");  // beside layer_types
+    require_flag("attention_bias", false, false);
+    refuse_partial_rotation();
+    read_windows(model, type);
+    read_gemma_rope(model);
+    return model;
+  }
+
+  /// Bases of layers with windows and without: in two objects as of transformers 5; before, in keys
+  /// beside "rope_scaling", which is of layers without.
+  void read_gemma_rope(ModelSpec& model) {
+    const bool has_windows = model.layers.has(kSlidingBlock);
+    double local = number("rope_local_base_freq", 10000.0, 1, 1e12);
+    const json& both = value_of("rope_parameters");
+    if (!both.is_object()) {
+      read_rope(model, 1000000.0);
+    } else {
+      model.rope_theta = number("rope_theta", 1000000.0, 1, 1e12);
+      local = read_layers_rope(both, "sliding_attention", local).rope_theta;
+      const ModelSpec whole =
+          read_layers_rope(both, "full_attention", model.rope_theta, model.max_positions);
+      model.rope_theta = whole.rope_theta;
+      model.rope_scaling = whole.rope_scaling;
+    }
+    model.rope_local_base_freq = has_windows ? local : 0.0;
+  }
+
+  /// The base and the scaling of one kind of layers, which may have one if there are
+  /// `max_positions`.
+  ModelSpec read_layers_rope(const json& both, const std::string& kind, double otherwise,
+                             std::optional<int64_t> max_positions = std::nullopt) {
+    ModelSpec model;
+    model.max_positions = max_positions.value_or(1);
+    model.rope_theta = otherwise;
+    const json& rope = member(both, kind);
+    if (rope.is_null()) {
+      return model;
+    }
+    const std::string key = fmt::format("rope_parameters.{}", kind);
+    if (!rope.is_object()) {
+      refuse(key, rope, "must be an object");
+    }
+    model.rope_theta = checked_number(fmt::format("{}.rope_theta", key), member(rope, "rope_theta"),
+                                      otherwise, 1, 1e12);
+    RopeReader(*this, key, rope, std::nullopt).read(model);
+    if (!max_positions && model.rope_scaling.type != RopeType::kDefault) {
+      refuse(key, rope, "braid scales the frequencies of layers without windows only");
     }
     return model;
   }
@@ -542,6 +645,23 @@ class ConfigReader {
     return LayerPattern(std::move(layers));
   }
 
+  /// Two keys are beside the object of the scaling, as of transformers 5 in it.
+  void read_phi3_rope(ModelSpec& model, const Defaults& defaults) {
+    const json& newer = value_of("rope_parameters");
+    const auto inside = [&](const std::string& key) -> const json& {
+      const json& found = newer.is_object() ? member(newer, key) : newer;
+      return found.is_number() ? found : value_of(key);
+    };
+    const int64_t original =
+        checked_size("original_max_position_embeddings", inside("original_max_position_embeddings"),
+                     kMaxSize, defaults.max_positions);
+    model.partial_rotary_factor =
+        checked_number("partial_rotary_factor", inside("partial_rotary_factor"), 1.0, 1e-6, 1.0);
+    read_rope(model, defaults.theta, original);
+    value_of("original_max_position_embeddings");
+    value_of("partial_rotary_factor");
+  }
+
   void refuse_partial_rotation() {
     const json& factor = value_of("partial_rotary_factor");
     if (!factor.is_null() && factor != 1.0) {
@@ -566,7 +686,15 @@ class ConfigReader {
     const bool is_null = (root_.contains("sliding_window") || type.naming == HfNaming::kPhi3) &&
                          value_of("sliding_window").is_null();
     const int64_t window = has_default && !is_null ? size("sliding_window", kMaxSize, 4096) : 0;
-    const std::vector<bool> in_windows = layers_in_windows(model.layers.size(), window, is_qwen);
+    const int64_t period =
+        type.naming == HfNaming::kGemma3 ? size("sliding_window_pattern", kMaxLayers, 6) : 0;
+    std::vector<bool> in_windows = layers_in_windows(model.layers.size(), window, is_qwen);
+    if (period > 0 && value_of("layer_types").is_null()) {  // all but each so manieth
+      for (size_t layer = static_cast<size_t>(period) - 1; layer < in_windows.size();
+           layer += static_cast<size_t>(period)) {
+        in_windows[layer] = false;
+      }
+    }
     std::vector<LayerSpec> layers(model.layers.begin(), model.layers.end());
     for (size_t layer = 0; layer < layers.size(); ++layer) {
       if (in_windows[layer]) {

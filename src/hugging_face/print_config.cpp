@@ -23,12 +23,35 @@ ordered_json rope_json(RopeScaling scaling) {
   ordered_json rope = {{"rope_type", type}, {"type", type}};
   scaling.parameters([&](const char* name, auto& value) {
     using Value = std::remove_reference_t<decltype(value)>;
-    const bool is_usual = std::is_same_v<Value, bool> ? value == true : value == Value(0);
-    if (!is_usual) {
-      rope[name] = value;
+    if constexpr (std::is_same_v<Value, std::string>) {
+      rope[name] = rope_factors(value);
+    } else {
+      const bool is_usual = std::is_same_v<Value, bool> ? value == true : value == Value(0);
+      if (!is_usual) {
+        rope[name] = value;
+      }
     }
   });
   return rope;
+}
+
+/// The other number of positions and the rotated part are beside the scaling. Some versions want no
+/// keys but these of longrope, and its factor follows from the positions.
+void add_phi3_rope(ordered_json& root, const ModelSpec& model) {
+  const RopeScaling& scaling = model.rope_scaling;
+  root["partial_rotary_factor"] = model.partial_rotary_factor;
+  root["original_max_position_embeddings"] = scaling.type == RopeType::kLongrope
+                                                 ? scaling.original_max_position_embeddings
+                                                 : std::max<int64_t>(1, model.max_positions);
+  if (scaling.type == RopeType::kLongrope) {
+    ordered_json& rope = root["rope_scaling"];
+    rope.erase("rope_type");
+    rope.erase("original_max_position_embeddings");
+    if (scaling.factor * static_cast<double>(scaling.original_max_position_embeddings) ==
+        static_cast<double>(model.max_positions)) {
+      rope.erase("factor");
+    }
+  }
 }
 
 void add_experts(ordered_json& root, const ModelSpec& model) {
@@ -98,12 +121,49 @@ ordered_json llama_json(const ModelSpec& model) {
   }
   add_windows(root, model);
   if (model.style == kPhi3Style) {
+    add_phi3_rope(root, model);
     root["pad_token_id"] = nullptr;  // its default is past the end of a smaller vocabulary
     root["embd_pdrop"] = 0.0;
     root["resid_pdrop"] = 0.0;
   } else if (!model.qkv_bias) {
     root["attention_bias"] = false;
     root["mlp_bias"] = false;
+  }
+  return root;
+}
+
+/// The largest part of the layers that "sliding_window_pattern" can say; 0 if it cannot.
+int64_t window_period(const LayerPattern& layers) {
+  for (int64_t period = 1; period <= layers.size() + 1; ++period) {
+    bool fits = true;
+    for (int64_t layer = 0; layer < layers.size() && fits; ++layer) {
+      fits = (layers[layer].mixer == &kSlidingBlock) == ((layer + 1) % period != 0);
+    }
+    if (fits) {
+      return period;
+    }
+  }
+  return 0;
+}
+
+ordered_json gemma3_json(const ModelSpec& model) {
+  ordered_json root = llama_json(model);
+  root.erase("hidden_act");
+  root.erase("mlp_bias");
+  root["hidden_activation"] = "gelu_pytorch_tanh";
+  root["query_pre_attn_scalar"] =
+      model.query_pre_attn_scalar > 0 ? model.query_pre_attn_scalar : model.head_size;
+  root["rope_local_base_freq"] =
+      model.rope_local_base_freq > 0 ? model.rope_local_base_freq : model.rope_theta;
+  root["attn_logit_softcapping"] = nullptr;
+  root["final_logit_softcapping"] = nullptr;
+  root["pad_token_id"] = nullptr;  // transformers does not train the embedding of its default
+  if (!root.contains("layer_types")) {
+    root["layer_types"] =
+        std::vector<std::string>(static_cast<size_t>(model.layers.size()), "full_attention");
+  }
+  if (const int64_t period = window_period(model.layers)) {
+    root["sliding_window_pattern"] = period;  // what older versions read
   }
   return root;
 }
@@ -269,6 +329,7 @@ std::string print_hf_config(const ModelSpec& model, DType dtype, const HfCompani
   ordered_json root = {{"architectures", {names.architecture}}, {"model_type", names.model_type}};
   root.update(names.naming == HfNaming::kGpt2       ? gpt2_json(model)
               : names.naming == HfNaming::kDeepseek ? deepseek_json(model)
+              : names.naming == HfNaming::kGemma3   ? gemma3_json(model)
               : names.naming != HfNaming::kBackbone ? llama_json(model)
               : names.style == kMamba2Style         ? mamba2_json(model)
                                                     : nemotron_h_json(model));

@@ -44,6 +44,11 @@ constexpr std::array kClasses = {
             .naming = HfNaming::kPhi3,
             .style = kPhi3Style,
             .windows = HfWindows::kAll},
+    HfClass{.architecture = "Gemma3ForCausalLM",
+            .model_type = "gemma3_text",
+            .naming = HfNaming::kGemma3,
+            .style = kGemma3Style,
+            .windows = HfWindows::kSome},
     HfClass{.architecture = "Qwen2MoeForCausalLM",
             .model_type = "qwen2_moe",
             .style = kLlamaStyle,
@@ -114,6 +119,7 @@ ModelNames names_of(HfNaming naming, bool has_fused_experts) {
     case HfNaming::kLlama:
     case HfNaming::kMixtral:
     case HfNaming::kPhi3:
+    case HfNaming::kGemma3:
     case HfNaming::kDeepseek:
       return {"model.embed_tokens.weight", "", "model.layers", "model.norm"};
     case HfNaming::kBackbone:
@@ -194,6 +200,49 @@ void check_order(const ModelSpec& model, const HfClass& type) {
     throw_config_error("model.pattern = \"{}\": a {} has all layers with \"mlp\" first",
                        layers.text(), type.architecture);
   }
+}
+
+/// Phi-3's class has parts of heads that are rotated, and of scalings longrope alone.
+void check_rotary(const ModelSpec& model, const HfClass& type) {
+  const RopeType scaling = model.rope_scaling.type;
+  if (type.naming == HfNaming::kPhi3) {
+    if (scaling != RopeType::kDefault && scaling != RopeType::kLongrope) {
+      throw_config_error("model.rope_type = \"{}\": a {} has \"{}\" or \"{}\" only",
+                         rope_type_name(scaling), type.architecture,
+                         rope_type_name(RopeType::kDefault), rope_type_name(RopeType::kLongrope));
+    }
+    return;
+  }
+  if (model.partial_rotary_factor != 1) {
+    throw_config_error(
+        "model.partial_rotary_factor = {}: a {} rotates whole heads; a Phi3ForCausalLM "
+        "(model.family = \"phi3\") has the key",
+        model.partial_rotary_factor, type.architecture);
+  }
+}
+
+/// What Gemma's class alone has, and always.
+void check_gemma_keys(const ModelSpec& model, const HfClass& type) {
+  const bool is_gemma = type.naming == HfNaming::kGemma3;
+  const auto require = [&](bool fits, std::string_view key, const auto& value, const auto& only) {
+    if (!fits) {
+      throw_config_error("model.{} = {}: a {} has {} only", key, value, type.architecture, only);
+    }
+  };
+  require(model.norm_offset == (is_gemma ? 1 : 0), "norm_offset", model.norm_offset,
+          is_gemma ? 1 : 0);
+  require(model.post_norms == is_gemma, "post_norms", model.post_norms, is_gemma);
+  require(model.scale_embedding == is_gemma, "scale_embedding", model.scale_embedding, is_gemma);
+  if (is_gemma) {
+    require(!model.qkv_bias, "qkv_bias", true, false);
+    require(model.rope_scaling.type == RopeType::kDefault || model.rope_local_base_freq > 0 ||
+                !model.layers.has(kSlidingBlock),
+            "rope_local_base_freq", 0, "another base, and no scaling, in layers with windows");
+    return;
+  }
+  require(model.query_pre_attn_scalar == 0 || model.query_pre_attn_scalar == model.head_size,
+          "query_pre_attn_scalar", model.query_pre_attn_scalar, 0);
+  require(model.rope_local_base_freq == 0, "rope_local_base_freq", model.rope_local_base_freq, 0);
 }
 
 /// What files cannot say about states: Mamba2 has a multiple of its width, and Nemotron-H no upper
@@ -366,6 +415,8 @@ const HfClass& hf_class(const ModelSpec& model) {
         "those of family \"{}\" have layers {} only",
         model.layers.text(), family_name(model.style), layers_of_classes(model.style));
   }
+  check_rotary(model, *found);
+  check_gemma_keys(model, *found);
   if (found->experts && model.layers.has(kMoeBlock)) {
     RouterCheck(model, *found).check();
   }

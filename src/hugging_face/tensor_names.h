@@ -11,8 +11,8 @@
 /// Models in the format of Hugging Face transformers: a folder with config.json and safetensors.
 /// Supported: LlamaForCausalLM, MistralForCausalLM, MinistralForCausalLM, Qwen2ForCausalLM,
 /// Qwen2MoeForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM, MixtralForCausalLM,
-/// OlmoeForCausalLM, Phi3ForCausalLM, DeepseekV2ForCausalLM, DeepseekV3ForCausalLM,
-/// Mamba2ForCausalLM, NemotronHForCausalLM, GPT2LMHeadModel.
+/// OlmoeForCausalLM, Phi3ForCausalLM, Gemma3ForCausalLM, DeepseekV2ForCausalLM,
+/// DeepseekV3ForCausalLM, Mamba2ForCausalLM, NemotronHForCausalLM, GPT2LMHeadModel.
 namespace braid {
 
 /// The elements of the tensor's parameter, in row order: one run per row, HfTensor::pitch apart, or

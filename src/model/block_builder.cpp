@@ -26,6 +26,10 @@ TokenPositions BlockBuilder::positions() const {
   return context().is_split() ? context().positions(sequence()) : TokenPositions{};
 }
 
+RopeScaling BlockBuilder::rope_scaling() const {
+  return spec_.rope_scaling.for_tokens(options_.cache ? options_.cache->capacity : sequence());
+}
+
 std::optional<CacheOperands> BlockBuilder::cache() {
   if (!options_.cache) {
     return std::nullopt;

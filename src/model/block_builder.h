@@ -12,6 +12,7 @@
 #include "model/forward.h"
 #include "model/parameters.h"
 #include "ops/adapter.h"
+#include "ops/norm.h"
 
 namespace braid {
 
@@ -37,6 +38,8 @@ class BlockBuilder {
   DType dtype() const { return options_.dtype; }
   GraphBuilder& graph() { return builder_; }
 
+  NormOffset norm_offset() const { return {static_cast<double>(spec_.norm_offset)}; }
+
   int64_t sequence() const { return options_.sequence; }  ///< of all context ranks
   /// Tokens of a sequence on this rank.
   int64_t local_sequence() const { return options_.sequence / options_.context.size; }
@@ -45,6 +48,9 @@ class BlockBuilder {
   /// at the last one, from which its start is subtracted.
   int64_t positioned_rows() const { return options_.cache ? 1 : local_sequence(); }
   TokenPositions positions() const;
+  /// The scaling of rotary frequencies for sequences of as many tokens as there are, or as the
+  /// cache has room for.
+  RopeScaling rope_scaling() const;
   const AttentionDocuments& documents() const { return options_.documents; }
   /// Nothing: the rows are whole sequences.
   std::optional<CacheOperands> cache();

@@ -95,6 +95,65 @@ ModelSpec phi_4() {
   return spec;
 }
 
+/// The phi model with a context of 131,072 tokens, made from one of 4,096.
+ModelSpec longrope(ModelSpec spec, std::string short_factor, std::string long_factor) {
+  spec.max_positions = 131072;
+  spec.rope_scaling = {.type = RopeType::kLongrope,
+                       .factor = 32,
+                       .original_max_position_embeddings = 4096,
+                       .short_factor = std::move(short_factor),
+                       .long_factor = std::move(long_factor)};
+  return spec;
+}
+
+constexpr int64_t kPhiWindow = 262144;  // longer than their contexts
+
+ModelSpec phi_3_mini_128k() {
+  return longrope(
+      phi({32, 3072, 32, 32, 96, 8192, false}, 32064, 0, kPhiWindow),
+      "1.1, 1.1, 1.1, 1.3000000000000003, 1.3500000000000003, 1.3500000000000003, "
+      "1.4000000000000004, 1.5500000000000005, 2.000000000000001, 2.000000000000001, "
+      "2.000000000000001, 2.000000000000001, 2.000000000000001, 2.000000000000001, "
+      "2.000000000000001, 2.000000000000001, 2.000000000000001, 2.000000000000001, "
+      "2.000000000000001, 2.000000000000001, 2.000000000000001, 2.000000000000001, "
+      "2.000000000000001, 2.000000000000001, 2.000000000000001, 2.0500000000000007, "
+      "2.0500000000000007, 2.0500000000000007, 2.0500000000000007, 2.0500000000000007, "
+      "2.0500000000000007, 2.1000000000000005, 2.1000000000000005, 2.1500000000000004, 2.25, "
+      "2.25, 2.25, 2.25, 2.25, 2.3999999999999995, 2.4499999999999993, 2.499999999999999, "
+      "2.6999999999999984, 2.6999999999999984, 2.7499999999999982, 2.799999999999998, "
+      "2.8999999999999977, 3.049999999999997",
+      "1.0700000524520874, 1.1200000047683716, 1.149999976158142, 1.4199999570846558, "
+      "1.5699999332427979, 1.7999999523162842, 2.129999876022339, 2.129999876022339, "
+      "3.009999990463257, 5.910000324249268, 6.950000286102295, 9.070000648498535, "
+      "9.930000305175781, 10.710000038146973, 11.130000114440918, 14.609999656677246, "
+      "15.409998893737793, 19.809999465942383, 37.279998779296875, 38.279998779296875, "
+      "38.599998474121094, 40.12000274658203, 46.20000457763672, 50.940006256103516, "
+      "53.66000747680664, 54.9373893737793, 56.89738845825195, 57.28738784790039, "
+      "59.98738479614258, 60.86738586425781, 60.887386322021484, 61.71739196777344, "
+      "62.91739273071289, 62.957393646240234, 63.41739273071289, 63.8173942565918, "
+      "63.83739471435547, 63.897396087646484, 63.93739700317383, 64.06739807128906, "
+      "64.11434936523438, 64.12435150146484, 64.15435028076172, 64.19435119628906, "
+      "64.24435424804688, 64.57435607910156, 64.69000244140625, 64.76000213623047");
+}
+
+ModelSpec phi_4_mini() {
+  std::string ones = "1";
+  for (int pair = 1; pair < 48; ++pair) {
+    ones += ", 1";
+  }
+  ModelSpec spec = longrope(
+      phi({32, 3072, 24, 8, 128, 8192, true}, 200064, 0, kPhiWindow), ones,
+      "1, 1.118320672, 1.250641126, 1.398617824, 1.564103225, 1.74916897, 1.956131817, "
+      "2.187582649, 2.446418898, 2.735880826, 3.059592084, 3.421605075, 3.826451687, "
+      "4.279200023, 4.785517845, 5.351743533, 5.984965424, 6.693110555, 7.485043894, "
+      "8.370679318, 9.36110372, 10.4687158, 11.70738129, 13.09260651, 14.64173252, "
+      "16.37415215, 18.31155283, 20.47818807, 22.90118105, 25.61086418, 28.64115884, 32.03, "
+      "32.1, 32.13, 32.23, 32.6, 32.61, 32.64, 32.66, 32.7, 32.71, 32.93, 32.97, 33.28, 33.49, "
+      "33.5, 44.16, 47.77");
+  spec.partial_rotary_factor = 0.75;
+  return spec;
+}
+
 ModelSpec qwen(const LlamaShape& shape, int64_t vocabulary) {
   ModelSpec spec = llama(shape);
   spec.vocabulary = vocabulary;
@@ -112,6 +171,54 @@ ModelSpec qwen3(const LlamaShape& shape) {
   spec.qkv_bias = false;
   return spec;
 }
+
+struct GemmaShape {
+  std::string_view pattern;
+  LlamaShape sizes;  ///< those of layers are the pattern's
+  int64_t window, vocabulary, query_scalar;
+};
+
+/// Five layers with windows and a base of 10,000 in front of each without, whose base is 1,000,000,
+/// with a scaling where contexts have more than 32,768 tokens.
+ModelSpec gemma3(const GemmaShape& shape, int64_t max_positions) {
+  ModelSpec spec = llama(shape.sizes);
+  spec.style = kGemma3Style;
+  spec.layers = LayerPattern::parse(shape.pattern);
+  spec.sliding_window = shape.window;
+  spec.vocabulary = shape.vocabulary;
+  spec.max_positions = max_positions;
+  spec.norm_offset = 1;
+  spec.post_norms = true;
+  spec.scale_embedding = true;
+  spec.query_pre_attn_scalar = shape.query_scalar;
+  spec.rope_theta = 1000000.0;
+  spec.rope_local_base_freq = 10000.0;
+  if (max_positions > 32768) {
+    spec.rope_scaling = {.type = RopeType::kLinear, .factor = 8};
+  }
+  spec.norm_epsilon = 1e-6;
+  return spec;
+}
+
+constexpr GemmaShape kGemma3_270m{
+    "(sliding+mlp*5 attention+mlp)*3", {18, 640, 4, 1, 256, 2048, true}, 512, 262144, 256};
+constexpr GemmaShape kGemma3_1b{"(sliding+mlp*5 attention+mlp)*4 sliding+mlp*2",
+                                {26, 1152, 4, 1, 256, 6912, true},
+                                512,
+                                262144,
+                                256};
+constexpr GemmaShape kGemma3_4b{"(sliding+mlp*5 attention+mlp)*5 sliding+mlp*4",
+                                {34, 2560, 8, 4, 256, 10240, true},
+                                1024,
+                                262208,
+                                256};
+constexpr GemmaShape kGemma3_12b{
+    "(sliding+mlp*5 attention+mlp)*8", {48, 3840, 16, 8, 256, 15360, true}, 1024, 262208, 256};
+constexpr GemmaShape kGemma3_27b{"(sliding+mlp*5 attention+mlp)*10 sliding+mlp*2",
+                                 {62, 5376, 32, 16, 128, 21504, true},
+                                 1024,
+                                 262208,
+                                 168};
 
 struct ExpertShape {
   int64_t experts, per_token, ffn;
@@ -272,6 +379,9 @@ constexpr std::string_view kQwen25 = "Qwen team, Qwen2.5 technical report, 2024,
 constexpr std::string_view kPhi3 =
     "Abdin et al., Phi-3 technical report, 2024, section 2, and its published files";
 
+constexpr std::string_view kGemma3 =
+    "Gemma team, Gemma 3 technical report, 2025, section 2, and its published files";
+
 constexpr std::string_view kQwen3 = "Yang et al., Qwen3 technical report, 2025, tables 1 and 2";
 constexpr std::string_view kQwen2 = "Yang et al., Qwen2 technical report, 2024, table 1";
 constexpr std::string_view kMixtral = "Jiang et al., Mixtral of experts, 2024, table 1";
@@ -302,8 +412,16 @@ const std::vector<ModelPreset>& presets() {
       {"mistral-7b", "Jiang et al., Mistral 7B, 2023, table 1", mistral_7b()},
       {"ministral-8b", "Mistral AI, Ministral-8B-Instruct-2410 model card, 2024", ministral_8b()},
       {"phi-3-mini", kPhi3, phi({32, 3072, 32, 32, 96, 8192, false}, 32064, 4096, 2047)},
+      {"phi-3-mini-128k", kPhi3, phi_3_mini_128k()},
       {"phi-3-medium", kPhi3, phi({40, 5120, 40, 10, 128, 17920, false}, 32064, 4096, 2047)},
       {"phi-4", "Abdin et al., Phi-4 technical report, 2024, section 3", phi_4()},
+      {"phi-4-mini", "Microsoft, Phi-4-Mini technical report, 2025, and its published files",
+       phi_4_mini()},
+      {"gemma-3-270m", kGemma3, gemma3(kGemma3_270m, 32768)},
+      {"gemma-3-1b", kGemma3, gemma3(kGemma3_1b, 32768)},
+      {"gemma-3-4b", kGemma3, gemma3(kGemma3_4b, 131072)},
+      {"gemma-3-12b", kGemma3, gemma3(kGemma3_12b, 131072)},
+      {"gemma-3-27b", kGemma3, gemma3(kGemma3_27b, 131072)},
       {"qwen2.5-0.5b", kQwen25, qwen({24, 896, 14, 2, 64, 4864, true}, 151936)},
       {"qwen2.5-1.5b", kQwen25, qwen({28, 1536, 12, 2, 128, 8960, true}, 151936)},
       {"qwen2.5-3b", kQwen25, qwen({36, 2048, 16, 2, 128, 11008, true}, 151936)},

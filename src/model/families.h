@@ -15,6 +15,9 @@ struct ModelFamily {
   bool qkv_bias = false;
   bool tied_embeddings = false;
   bool normalizes_weights = true;  ///< RouterSpec::normalize
+  int64_t norm_offset = 0;
+  bool post_norms = false;
+  bool scale_embedding = false;
 };
 
 /// The first one is the default of a run file that names neither family nor preset.
@@ -22,6 +25,12 @@ inline constexpr std::array kModelFamilies = {
     ModelFamily{.name = "llama", .style = kLlamaStyle},
     ModelFamily{.name = "qwen3", .style = kQwen3Style},
     ModelFamily{.name = "phi3", .style = kPhi3Style},
+    ModelFamily{.name = "gemma3_text",
+                .style = kGemma3Style,
+                .tied_embeddings = true,
+                .norm_offset = 1,
+                .post_norms = true,
+                .scale_embedding = true},
     ModelFamily{.name = "olmoe", .style = kOlmoeStyle, .normalizes_weights = false},
     ModelFamily{.name = "mamba2", .style = kMamba2Style, .tied_embeddings = true},
     ModelFamily{.name = "nemotron_h", .style = kNemotronHStyle},

@@ -1,5 +1,6 @@
 #include "model/forward.h"
 
+#include <cmath>
 #include <utility>
 
 #include "base/errors.h"
@@ -60,6 +61,10 @@ class StageBuilder {
   void add_blocks(Stream& stream, const LayerSpec& layer) {
     layer.for_each_block([&](const BlockDefinition& block) {
       stream.branch = block.forward(block_builder_, norm(stream, norm_name(block)));
+      if (spec_.post_norms) {
+        Stream result{.residual = *stream.branch};
+        stream.branch = norm(result, post_norm_name(block));
+      }
     });
   }
 
@@ -103,7 +108,11 @@ class StageBuilder {
       attributes.vocabulary = spec_.vocabulary;
       attributes.vocabulary_begin = vocabulary_.begin;
     }
-    return block_builder_.sum_of_all(embedding(builder_, operands, attributes, site), site);
+    const ValueId rows =
+        block_builder_.sum_of_all(embedding(builder_, operands, attributes, site), site);
+    return spec_.scale_embedding
+               ? scale(builder_, rows, std::sqrt(spec_.width), fmt::format("{}.scaled", site))
+               : rows;
   }
 
   /// An integer for each row of this rank.
@@ -151,13 +160,14 @@ class StageBuilder {
     if (!stream.branch) {
       return is_layernorm ? layernorm(builder_, stream.residual, weight, *block_builder_.bias(site),
                                       spec_.norm_epsilon, site)
-                          : rmsnorm(builder_, stream.residual, weight, spec_.norm_epsilon, site);
+                          : rmsnorm(builder_, stream.residual, weight, spec_.norm_epsilon, site,
+                                    block_builder_.norm_offset());
     }
     const AddNormResult result =
         is_layernorm ? add_layernorm(builder_, *stream.branch, stream.residual, weight,
                                      *block_builder_.bias(site), spec_.norm_epsilon, site)
                      : add_rmsnorm(builder_, *stream.branch, stream.residual, weight,
-                                   spec_.norm_epsilon, site);
+                                   spec_.norm_epsilon, site, block_builder_.norm_offset());
     stream.residual = result.sum;
     return result.normed;
   }

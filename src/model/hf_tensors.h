@@ -18,6 +18,7 @@ enum class HfNaming : uint8_t {
   kBackbone,  ///< "norm.weight" and "mixer.in_proj.weight", one block per layer; Mamba2, Nemotron-H
   kPhi3,      ///< Llama's but for "self_attn.qkv_proj.weight" and "mlp.gate_up_proj.weight"
   kDeepseek,  ///< Llama's but for "mlp.shared_experts.up_proj.weight"; DeepSeek
+  kGemma3,    ///< Llama's with norms behind blocks, "post_feedforward_layernorm.weight"
   kGpt2,      ///< "attn.c_attn.weight"
 };
 

@@ -1,8 +1,10 @@
 #include "model/model_spec.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/errors.h"
+#include "base/text.h"
 #include "model/blocks/registry.h"
 #include "model/families.h"
 #include "model/mtp.h"
@@ -12,7 +14,62 @@ namespace braid {
 
 namespace {
 
+void check_factors(std::string_view key, const std::string& list, int64_t pairs) {
+  const int64_t found = std::ssize(rope_factors(list));
+  if (found != pairs) {
+    throw_config_error(
+        "model.rope_{} = {}: must list {} positive numbers, one for each rotated pair", key,
+        quote(list, 80), pairs);
+  }
+}
+
+void check_longrope(const ModelSpec& spec) {
+  const bool has_latents = spec.layers.has(kMlaBlock);
+  const int64_t rotated = has_latents ? spec.qk_rope_head_dim : spec.rotated_size();
+  check_factors("short_factor", spec.rope_scaling.short_factor, rotated / 2);
+  if (!spec.rope_scaling.long_factor.empty()) {
+    check_factors("long_factor", spec.rope_scaling.long_factor, rotated / 2);
+  }
+}
+
+void check_norms(const ModelSpec& spec) {
+  if (spec.norm_offset != 0 && spec.norm_offset != 1) {
+    throw_config_error("model.norm_offset = {}: must be 0 or 1", spec.norm_offset);
+  }
+  if (spec.style.norm == NormKind::kLayerNorm && (spec.norm_offset != 0 || spec.post_norms)) {
+    throw_config_error("model.{}: a {} model has LayerNorms, not RMSNorms; remove the key",
+                       spec.post_norms ? "post_norms = true" : "norm_offset = 1",
+                       family_name(spec.style));
+  }
+}
+
+void check_local_base(const ModelSpec& spec) {
+  if (spec.rope_local_base_freq == 0) {
+    return;
+  }
+  if (spec.style.positions != PositionKind::kRope) {
+    throw_config_error(
+        "model.rope_local_base_freq = {}: a {} model has no rotary positions; remove the key",
+        spec.rope_local_base_freq, family_name(spec.style));
+  }
+  if (!spec.layers.has(kSlidingBlock)) {
+    throw_config_error(
+        "model.rope_local_base_freq = {}: no layer of model.pattern has \"sliding\"; remove the "
+        "key, or write \"sliding+mlp\" for layers with windows",
+        spec.rope_local_base_freq);
+  }
+}
+
 void check_rope(const ModelSpec& spec) {
+  check_local_base(spec);
+  const bool has_heads = spec.layers.has(kAttentionBlock) || spec.layers.has(kSlidingBlock);
+  if (spec.partial_rotary_factor != 1 &&
+      (spec.style.positions != PositionKind::kRope || !has_heads)) {
+    throw_config_error(
+        "model.partial_rotary_factor = {}: the model has no attention that rotates heads; "
+        "remove the key",
+        spec.partial_rotary_factor);
+  }
   const RopeScaling& scaling = spec.rope_scaling;
   if (scaling.type == RopeType::kDefault) {
     return;
@@ -30,6 +87,9 @@ void check_rope(const ModelSpec& spec) {
   if (const std::optional<RopeFault> fault = rope_fault(scaling)) {
     throw_config_error("model.rope_{} = {}: {}", fault->parameter, fault->value, fault->limit);
   }
+  if (scaling.type == RopeType::kLongrope) {
+    check_longrope(spec);
+  }
 }
 
 template <class Counts>
@@ -46,6 +106,11 @@ int64_t count_parameters(const ModelSpec& spec, const Counts& counts) {
 
 }  // namespace
 
+double ModelSpec::attention_scale() const {
+  const int64_t scalar = query_pre_attn_scalar > 0 ? query_pre_attn_scalar : head_size;
+  return 1.0 / std::sqrt(static_cast<double>(scalar));
+}
+
 void check_model(const ModelSpec& spec) {
   require_positive_size("layers", spec.layers.size());
   require_positive_size("width", spec.width);
@@ -58,6 +123,7 @@ void check_model(const ModelSpec& spec) {
   if (spec.style.positions == PositionKind::kLearned) {
     require_positive_size("max_positions", spec.max_positions);
   }
+  check_norms(spec);
   check_rope(spec);
   check_mtp(spec);
   check_lora(spec);

@@ -15,7 +15,7 @@ enum class PositionKind : uint8_t {
   kLearned,  ///< a table is added to the embedding
   kNone,     ///< states and causal attention order the tokens
 };
-enum class Activation : uint8_t { kSwiglu, kGelu, kRelu2 };
+enum class Activation : uint8_t { kSwiglu, kGelu, kRelu2, kGeglu };
 /// RMSNorm of queries and keys in front of their rotation.
 enum class HeadNorm : uint8_t {
   kNone,
@@ -37,7 +37,9 @@ struct ModelStyle {
 
   /// The activation multiplies half of its inputs by the other half, so MLPs and experts have a
   /// third matrix.
-  bool is_gated() const { return activation == Activation::kSwiglu; }
+  bool is_gated() const {
+    return activation == Activation::kSwiglu || activation == Activation::kGeglu;
+  }
 
   friend bool operator==(const ModelStyle&, const ModelStyle&) = default;
 };
@@ -56,6 +58,9 @@ constexpr ModelStyle kOlmoeStyle{.head_norm = HeadNorm::kRow};
 
 /// Llama's in other files.
 constexpr ModelStyle kPhi3Style{.joined_files = true};
+
+/// Llama's with norms of heads and gated GELU.
+constexpr ModelStyle kGemma3Style{.activation = Activation::kGeglu, .head_norm = HeadNorm::kHead};
 
 /// RMSNorm, no positions, no biases.
 constexpr ModelStyle kMamba2Style{.positions = PositionKind::kNone};
@@ -118,10 +123,17 @@ struct ModelSpec {
   int64_t max_positions = 0;  ///< max_position_embeddings; rows of the table of learned positions
   bool tied_embeddings = false;
   bool qkv_bias = false;
+  int64_t norm_offset = 0;            ///< added to the weights of RMSNorms, 0 or 1 (ops/norm.h)
+  bool post_norms = false;            ///< a norm also behind each block, before its result is added
+  bool scale_embedding = false;       ///< embeddings of tokens are multiplied by sqrt(width)
+  int64_t query_pre_attn_scalar = 0;  ///< scores are divided by its square root; 0: head_size
   /// Of multi-token prediction (model/mtp.h).
   int64_t mtp_depth = 0;         ///< num_nextn_predict_layers
   double mtp_loss_weight = 0.1;  ///< of the mean of the losses of all depths
   double rope_theta = 10000.0;
+  double partial_rotary_factor = 1.0;  ///< of a head, the first part that is rotated
+  double rope_local_base_freq =
+      0.0;  ///< rope_theta of layers with "sliding", without a scaling; 0: as in the others
   RopeScaling rope_scaling;  ///< rope_scaling, or the same in rope_parameters
   double norm_epsilon = 1e-5;
   double init_std = 0.02;
@@ -131,6 +143,14 @@ struct ModelSpec {
   /// so that GEMMs and vocabulary shards divide evenly. Padding columns of the logits take no part
   /// in the loss.
   int64_t padded_vocabulary() const { return (vocabulary + 127) / 128 * 128; }
+
+  /// What scores are multiplied by.
+  double attention_scale() const;
+
+  /// Elements of a head that are rotated, rounded down as in transformers.
+  int64_t rotated_size() const {
+    return static_cast<int64_t>(static_cast<double>(head_size) * partial_rotary_factor);
+  }
 
   friend bool operator==(const ModelSpec&, const ModelSpec&) = default;
 };

@@ -56,10 +56,8 @@ void add_mtp_parameters(ParameterList& list, const ModelSpec& spec) {
     list.norm("hidden_norm");
     list.linear("embedding_projection", projection);
     list.linear("hidden_projection", projection);
-    mtp_layer(spec).for_each_block([&](const BlockDefinition& block) {
-      list.norm(norm_name(block));
-      block.add_parameters(list, spec);
-    });
+    mtp_layer(spec).for_each_block(
+        [&](const BlockDefinition& block) { add_block_parameters(list, spec, block); });
     list.norm("norm");
   }
 }

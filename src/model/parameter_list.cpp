@@ -28,10 +28,14 @@ void ParameterList::embedding(std::string_view name, int64_t rows, bool vocabula
 }
 
 void ParameterList::norm(std::string_view name) {
-  vector(fmt::format("{}.weight", name), spec_.width, ParameterInit::kOnes, TensorSplit::kNorm);
+  vector(fmt::format("{}.weight", name), spec_.width, norm_init(), TensorSplit::kNorm);
   if (spec_.style.norm == NormKind::kLayerNorm) {
     vector(fmt::format("{}.bias", name), spec_.width, ParameterInit::kZeros, TensorSplit::kNorm);
   }
+}
+
+ParameterInit ParameterList::norm_init() const {
+  return spec_.norm_offset == 1 ? ParameterInit::kZeros : ParameterInit::kOnes;
 }
 
 void ParameterList::linear(std::string_view name, const Linear& facts) {
@@ -99,11 +103,11 @@ void ParameterList::experts(std::string_view name, const Experts& facts) {
 }
 
 void ParameterList::head_norm(std::string_view name, int64_t size) {
-  vector(fmt::format("{}.weight", name), size, ParameterInit::kOnes, TensorSplit::kPartialSum);
+  vector(fmt::format("{}.weight", name), size, norm_init(), TensorSplit::kPartialSum);
 }
 
 void ParameterList::latent_norm(std::string_view name, int64_t size) {
-  vector(fmt::format("{}.weight", name), size, ParameterInit::kOnes, TensorSplit::kNorm);
+  vector(fmt::format("{}.weight", name), size, norm_init(), TensorSplit::kNorm);
 }
 
 void ParameterList::router_bias(std::string_view name, int64_t size) {

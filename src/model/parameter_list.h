@@ -20,7 +20,7 @@ class ParameterList {
 
   /// [rows, width].
   void embedding(std::string_view name, int64_t rows, bool vocabulary_rows);
-  /// Weight 1, and bias 0 if the model has LayerNorms.
+  /// Weight 1, with ModelSpec::norm_offset 0, and bias 0 if the model has LayerNorms.
   void norm(std::string_view name);
 
   struct Linear {
@@ -69,6 +69,8 @@ class ParameterList {
 
  private:
   std::string scoped(std::string_view name) const;
+  /// A weight that changes nothing.
+  ParameterInit norm_init() const;
   void add(Parameter parameter);
   void adapters(const Parameter& weight);
   void adapter(Parameter parameter);

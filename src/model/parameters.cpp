@@ -71,10 +71,8 @@ std::vector<Parameter> parameters_with_layers(const ModelSpec& spec, int64_t fir
   }
   for (int64_t layer = first_layer; layer < first_layer + num_layers; ++layer) {
     list.enter(fmt::format("layers.{}", layer), static_cast<int32_t>(layer));
-    spec.layers[layer].for_each_block([&](const BlockDefinition& block) {
-      list.norm(norm_name(block));
-      block.add_parameters(list, spec);
-    });
+    spec.layers[layer].for_each_block(
+        [&](const BlockDefinition& block) { add_block_parameters(list, spec, block); });
   }
   list.enter("head", -1);
   list.norm("norm");

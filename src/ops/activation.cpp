@@ -9,7 +9,7 @@
 namespace braid {
 namespace {
 
-void check_swiglu(const OpSpec& spec) {
+void check_gated(const OpSpec& spec) {
   static_cast<void>(attributes_of<NoAttributes>(spec));
   OperandChecker operands(spec);
   const OperandSpec& gate_up = operands.next_floating("gate_up", Access::kRead, 2);
@@ -18,7 +18,7 @@ void check_swiglu(const OpSpec& spec) {
   operands.done();
 }
 
-void check_swiglu_backward(const OpSpec& spec) {
+void check_gated_backward(const OpSpec& spec) {
   static_cast<void>(attributes_of<NoAttributes>(spec));
   OperandChecker operands(spec);
   const OperandSpec& gate_up = operands.next_floating("gate_up", Access::kRead, 2);
@@ -64,12 +64,25 @@ void swiglu_backward(BackwardBuilder& builder, const Node& node) {
   backward_as(builder, node, "swiglu_backward");
 }
 
+void geglu_backward(BackwardBuilder& builder, const Node& node) {
+  backward_as(builder, node, "geglu_backward");
+}
+
 void gelu_backward(BackwardBuilder& builder, const Node& node) {
   backward_as(builder, node, "gelu_backward");
 }
 
 void relu2_backward(BackwardBuilder& builder, const Node& node) {
   backward_as(builder, node, "relu2_backward");
+}
+
+/// y has half of the columns.
+ValueId add_gated(GraphBuilder& builder, std::string op, ValueId gate_up, std::string_view site) {
+  const Value input = builder.value(gate_up);
+  const ValueId y = builder.add_activation(site, input.dtype, {input.shape[0], input.shape[1] / 2});
+  builder.add_node(std::move(op), {}, std::array{Operand{gate_up}, Operand{y, Access::kWrite}},
+                   site);
+  return y;
 }
 
 /// y of x's shape.
@@ -87,7 +100,7 @@ const OpDefinition kSwigluOp{
     .summary = "silu(gate) * up of each pair of neighbours in a row.",
     .family = OpFamily::kMemoryBound,
     .kind = OpKind::kElementwise,
-    .check = check_swiglu,
+    .check = check_gated,
     .cost = elementwise_cost<3>,
     .backward = swiglu_backward,
     .recompute = Recompute::kNorms,
@@ -101,8 +114,34 @@ const OpDefinition kSwigluBackwardOp{
     .summary = "Gradient of swiglu with respect to gate and up.",
     .family = OpFamily::kMemoryBound,
     .kind = OpKind::kElementwise,
-    .check = check_swiglu_backward,
+    .check = check_gated_backward,
     .cost = elementwise_cost<6>,
+    .split = kSplitByRows,
+    .source = {.num_operands = 3, .result = 2},
+    .values = ValueRule::kByRow,
+};
+
+const OpDefinition kGegluOp{
+    .name = "geglu",
+    .summary = "gelu(gate) * up of each pair of neighbours in a row.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kElementwise,
+    .check = check_gated,
+    .cost = elementwise_cost<5>,
+    .backward = geglu_backward,
+    .recompute = Recompute::kNorms,
+    .split = kSplitByRows,
+    .source = {.num_operands = 2, .result = 1, .width_divisor = 2},
+    .values = ValueRule::kByRow,
+};
+
+const OpDefinition kGegluBackwardOp{
+    .name = "geglu_backward",
+    .summary = "Gradient of geglu with respect to gate and up.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kElementwise,
+    .check = check_gated_backward,
+    .cost = elementwise_cost<9>,
     .split = kSplitByRows,
     .source = {.num_operands = 3, .result = 2},
     .values = ValueRule::kByRow,
@@ -161,10 +200,11 @@ const OpDefinition kRelu2BackwardOp{
 };
 
 ValueId swiglu(GraphBuilder& builder, ValueId gate_up, std::string_view site) {
-  const Value input = builder.value(gate_up);
-  const ValueId y = builder.add_activation(site, input.dtype, {input.shape[0], input.shape[1] / 2});
-  builder.add_node("swiglu", {}, std::array{Operand{gate_up}, Operand{y, Access::kWrite}}, site);
-  return y;
+  return add_gated(builder, "swiglu", gate_up, site);
+}
+
+ValueId geglu(GraphBuilder& builder, ValueId gate_up, std::string_view site) {
+  return add_gated(builder, "geglu", gate_up, site);
 }
 
 ValueId gelu(GraphBuilder& builder, ValueId x, std::string_view site) {

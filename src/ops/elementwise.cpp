@@ -1,6 +1,7 @@
 #include "ops/elementwise.h"
 
 #include <array>
+#include <cmath>
 
 #include "ops/attributes.h"
 #include "ops/autodiff.h"
@@ -71,6 +72,25 @@ void check_fill(const OpSpec& spec) {
   operands.done();
 }
 
+void check_scale(const OpSpec& spec) {
+  const auto attributes = attributes_of<ScaleAttributes>(spec);
+  OperandChecker operands(spec);
+  const OperandSpec& x = operands.next_floating(
+      "x", Access::kRead, spec.operands.empty() ? 0 : spec.operands[0].shape.rank());
+  operands.require(std::isfinite(attributes.factor), "factor must be finite");
+  operands.expect("y", Access::kWrite, x.dtype, x.shape);
+  operands.done();
+}
+
+void scale_backward(BackwardBuilder& builder, const Node& node) {
+  if (const std::optional<ValueId> dy = builder.grad_of(node.operands[1])) {
+    const ValueId dx = builder.new_grad(node.operands[0]);
+    builder.add_node(node, "scale", node.spec.attributes,
+                     std::array{Operand{*dy}, Operand{dx, Access::kWrite}}, Phase::kDgrad);
+    builder.add_grad(node, node.operands[0], dx);
+  }
+}
+
 }  // namespace
 
 const OpDefinition kAddOp{
@@ -127,6 +147,26 @@ const OpDefinition kFillOp{
     .cost = elementwise_cost<0>,
     .split = kNeverSplit,
 };
+
+const OpDefinition kScaleOp{
+    .name = "scale",
+    .summary = "y = x times a constant.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kElementwise,
+    .check = check_scale,
+    .cost = elementwise_cost<1>,
+    .backward = scale_backward,
+    .split = kSplitByRows,
+    .values = ValueRule::kByRow,
+};
+
+ValueId scale(GraphBuilder& builder, ValueId x, double factor, std::string_view site) {
+  const Value input = builder.value(x);
+  const ValueId y = builder.add_activation(site, input.dtype, input.shape);
+  builder.add_node("scale", to_attributes(ScaleAttributes{.factor = factor}),
+                   std::array{Operand{x}, Operand{y, Access::kWrite}}, site);
+  return y;
+}
 
 ValueId add(GraphBuilder& builder, ValueId a, ValueId b, std::string_view site) {
   const Value input = builder.value(a);

@@ -72,8 +72,11 @@ void head_norm_backward(BackwardBuilder& builder, const Node& node) {
   const ValueId d_qkv = builder.new_grad(qkv);
   builder.add_node(
       node, "head_norm_backward",
-      to_attributes(HeadNormBackwardAttributes{
-          .heads = a.heads, .kv_heads = a.kv_heads, .head_size = a.head_size, .whole = a.whole}),
+      to_attributes(HeadNormBackwardAttributes{.heads = a.heads,
+                                               .kv_heads = a.kv_heads,
+                                               .head_size = a.head_size,
+                                               .whole = a.whole,
+                                               .offset = a.offset}),
       std::array{Operand{qkv}, Operand{node.operands[1]}, Operand{node.operands[2]},
                  Operand{node.operands[4]}, Operand{*dy}, Operand{d_qkv, Access::kWrite},
                  Operand{builder.main_grad(node.operands[1]), Access::kReadWrite},

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "ops/graph.h"
+#include "ops/norm.h"
 #include "ops/op.h"
 
 namespace braid {
@@ -11,19 +12,22 @@ namespace braid {
 ///   whole = false   each head is normalised alone; weights [D], shared by heads (Qwen3): G = H + K
 ///   whole = true    all query heads of a row together, and all key heads; weights [H*D] and [K*D]
 ///                   (OLMoE): G = 2
-/// y = x * rstd * w, rstd = 1 / sqrt(mean(x^2) + epsilon), in f32 (f64 for f64 data).
+/// y = x * rstd * (w + weight_offset), rstd = 1 / sqrt(mean(x^2) + epsilon), in f32 (f64 for f64
+/// data).
 struct HeadNormAttributes {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_size = 0;
   bool whole = false;
   double epsilon = 1e-6;
+  NormOffset offset = {};
   void fields(auto&& visit) {
     visit("heads", heads);
     visit("kv_heads", kv_heads);
     visit("head_size", head_size);
     visit("whole", whole);
     visit("epsilon", epsilon);
+    visit.optional(offset);
   }
 };
 
@@ -36,12 +40,14 @@ struct HeadNormBackwardAttributes {
   int64_t head_size = 0;
   bool whole = false;
   bool accumulate = true;
+  NormOffset offset = {};
   void fields(auto&& visit) {
     visit("heads", heads);
     visit("kv_heads", kv_heads);
     visit("head_size", head_size);
     visit("whole", whole);
     visit("accumulate", accumulate);
+    visit.optional(offset);
   }
 };
 

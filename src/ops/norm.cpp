@@ -13,10 +13,17 @@ namespace {
 enum class Kind { kRms, kLayer };
 
 // Operands of the four forward ops: x, [residual], w, [b], [sum], y, [mean], rstd.
+template <Kind kKind>
+void check_offset(const OperandChecker& operands, const NormOffset& offset) {
+  operands.require(kKind == Kind::kRms || offset == NormOffset{},
+                   "a layernorm has no weight_offset");
+}
+
 template <Kind kKind, bool kAdds>
 void check_forward(const OpSpec& spec) {
-  static_cast<void>(attributes_of<NormAttributes>(spec));
+  const auto attributes = attributes_of<NormAttributes>(spec);
   OperandChecker operands(spec);
+  check_offset<kKind>(operands, attributes.offset);
   const OperandSpec& x = operands.next_floating("x", Access::kRead, 2);
   const Shape rows{x.shape[0]};
   const Shape width{x.shape[1]};
@@ -43,6 +50,7 @@ void check_backward(const OpSpec& spec) {
   const auto attributes = attributes_of<NormBackwardAttributes>(spec);
   const Access access = accumulate_access(attributes.accumulate);
   OperandChecker operands(spec);
+  check_offset<kKind>(operands, attributes.offset);
   const OperandSpec& x = operands.next_floating("x", Access::kRead, 2);
   const DType accumulator = accumulator_dtype(x.dtype);
   const Shape rows{x.shape[0]};
@@ -103,7 +111,9 @@ void backward(BackwardBuilder& builder, const Node& node) {
       operands.push_back({builder.main_grad(node.operands[kAt.bias]), Access::kReadWrite});
     }
     builder.add_node(node, kKind == Kind::kRms ? "rmsnorm_backward" : "layernorm_backward",
-                     to_attributes(NormBackwardAttributes{.has_d_sum = d_sum.has_value()}),
+                     to_attributes(NormBackwardAttributes{
+                         .has_d_sum = d_sum.has_value(),
+                         .offset = attributes_of<NormAttributes>(node.spec).offset}),
                      operands, Phase::kDgrad);
   }
   if (!dx) {
@@ -231,10 +241,10 @@ const OpDefinition kLayernormBackwardOp{
 };
 
 ValueId rmsnorm(GraphBuilder& builder, ValueId x, ValueId weight, double epsilon,
-                std::string_view site) {
+                std::string_view site, NormOffset offset) {
   const ValueId y = add_like(builder, x, site, "");
   const ValueId rstd = add_statistic(builder, x, site, ".rstd");
-  builder.add_node("rmsnorm", to_attributes(NormAttributes{.epsilon = epsilon}),
+  builder.add_node("rmsnorm", to_attributes(NormAttributes{.epsilon = epsilon, .offset = offset}),
                    std::array{Operand{x}, Operand{weight}, Operand{y, Access::kWrite},
                               Operand{rstd, Access::kWrite}},
                    site);
@@ -242,12 +252,12 @@ ValueId rmsnorm(GraphBuilder& builder, ValueId x, ValueId weight, double epsilon
 }
 
 AddNormResult add_rmsnorm(GraphBuilder& builder, ValueId x, ValueId residual, ValueId weight,
-                          double epsilon, std::string_view site) {
+                          double epsilon, std::string_view site, NormOffset offset) {
   const ValueId sum = add_like(builder, x, site, ".sum");
   const ValueId y = add_like(builder, x, site, "");
   const ValueId rstd = add_statistic(builder, x, site, ".rstd");
   builder.add_node(
-      "add_rmsnorm", to_attributes(NormAttributes{.epsilon = epsilon}),
+      "add_rmsnorm", to_attributes(NormAttributes{.epsilon = epsilon, .offset = offset}),
       std::array{Operand{x}, Operand{residual}, Operand{weight}, Operand{sum, Access::kWrite},
                  Operand{y, Access::kWrite}, Operand{rstd, Access::kWrite}},
       site);

@@ -21,6 +21,9 @@ void check_rope(const OpSpec& spec) {
   operands.require(
       qkv.shape[1] == (attributes.heads + 2 * attributes.kv_heads) * attributes.head_size,
       "a row must hold heads + 2 kv_heads heads");
+  operands.require(attributes.part.rotated >= 0 && attributes.rotated() % 2 == 0 &&
+                       attributes.rotated() <= attributes.head_size,
+                   "rotated must be even, and at most head_size");
   require_positions(operands, attributes, qkv);
   require_rope(operands, attributes.theta, attributes.scaling);
   if (attributes.documents.documents) {

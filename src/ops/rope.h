@@ -10,10 +10,18 @@
 
 namespace braid {
 
+/// The first elements of a head that are rotated. Absent: all.
+struct RotatedElements {
+  int64_t rotated = 0;  ///< 0: all
+  friend bool operator==(const RotatedElements&, const RotatedElements&) = default;
+  void fields(auto&& visit) { visit("rotated", rotated); }
+};
+
 /// rope: qkv [N,(H+2K)*D] -> out of the same shape. A row holds H query heads, then K key heads,
 /// then K value heads of D elements. Query and key heads are rotated, value heads copied. Row n is
-/// at position p = positions.of(n % sequence). Pairs are (i, i + D/2), as in Hugging Face's Llama:
-/// angle p * f_i, where f_i = theta^(-2i/D) unless `scaling` changes it, which may also multiply
+/// at position p = positions.of(n % sequence). Of a head, the first R elements are rotated (`part`;
+/// R = D without it) and the others copied. Pairs are (i, i + R/2), as in Hugging Face's Llama:
+/// angle p * f_i, where f_i = theta^(-2i/R) unless `scaling` changes it, which may also multiply
 /// cosines and sines by an amplitude (rope_scaling.h). `inverse` rotates by the negative angle,
 /// with the same amplitude, which is the backward. With `documents`, starts (documents.h) follow
 /// qkv and are subtracted from positions. Source: Su et al., RoFormer, 2021.
@@ -27,6 +35,8 @@ struct RopeAttributes {
   TokenPositions positions = {};
   RopeScaling scaling = {};
   DocumentPositions documents = {};
+  RotatedElements part = {};
+  int64_t rotated() const { return part.rotated > 0 ? part.rotated : head_size; }
   void fields(auto&& visit) {
     visit("heads", heads);
     visit("kv_heads", kv_heads);
@@ -37,6 +47,7 @@ struct RopeAttributes {
     visit.optional(positions);
     visit.optional(scaling);
     visit.optional(documents);
+    visit.optional(part);
   }
 };
 

@@ -1,6 +1,10 @@
 #include "ops/rope_scaling.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <numbers>
 #include <utility>
@@ -57,6 +61,19 @@ double mixed(double frequency, double factor, double part) {
   return frequency / factor * (1.0 - part) + frequency * part;
 }
 
+/// The amplitude's logarithm of L is its divisor.
+std::optional<RopeFault> longrope_fault(const RopeScaling& scaling) {
+  if (scaling.original_max_position_embeddings < 2) {
+    return RopeFault{"original_max_position_embeddings",
+                     static_cast<double>(scaling.original_max_position_embeddings),
+                     "must be at least 2 with longrope"};
+  }
+  if (!(scaling.attention_factor >= 0)) {
+    return RopeFault{"attention_factor", scaling.attention_factor, "must be at least 0"};
+  }
+  return std::nullopt;
+}
+
 /// m(s) of the header.
 double yarn_mscale(double factor, double s) {
   return 1.0 + 0.1 * s * std::log(factor);
@@ -93,6 +110,9 @@ std::optional<RopeFault> rope_fault(const RopeScaling& scaling) {
                      static_cast<double>(scaling.original_max_position_embeddings),
                      "must be the positions of the model before its context was extended"};
   }
+  if (scaling.type == RopeType::kLongrope) {
+    return longrope_fault(scaling);
+  }
   if (scaling.type == RopeType::kLlama3) {
     if (!(scaling.low_freq_factor > 0 && scaling.low_freq_factor < scaling.high_freq_factor)) {
       return RopeFault{"low_freq_factor", scaling.low_freq_factor,
@@ -126,6 +146,39 @@ void require_rope(const OperandChecker& operands, double theta, const RopeScalin
   }
 }
 
+RopeScaling RopeScaling::for_tokens(int64_t tokens) const {
+  RopeScaling scaling = *this;
+  if (first_length_end() > 0) {
+    scaling.short_factor = tokens > original_max_position_embeddings ? long_factor : short_factor;
+    scaling.long_factor.clear();
+  }
+  return scaling;
+}
+
+std::vector<double> rope_factors(std::string_view list) {
+  std::vector<double> factors;
+  for (bool is_last = false; !is_last;) {
+    const size_t end = std::min(list.find(','), list.size());
+    is_last = end == list.size();
+    std::string_view item = list.substr(0, end);
+    item.remove_prefix(std::min(item.find_first_not_of(' '), item.size()));
+    item = item.substr(0, item.find_last_not_of(' ') + 1);
+    double factor = 0;
+    const auto [rest, error] = std::from_chars(item.data(), item.data() + item.size(), factor);
+    if (error != std::errc() || rest != item.data() + item.size() || !(factor > 0) ||
+        !std::isfinite(factor)) {
+      return {};
+    }
+    factors.push_back(factor);
+    list.remove_prefix(std::min(end + 1, list.size()));
+  }
+  return factors;
+}
+
+std::string rope_factor_list(const std::vector<double>& factors) {
+  return fmt::format("{}", fmt::join(factors, ", "));
+}
+
 OpSpec without_rope_scaling(OpSpec spec) {
   if (spec.find_attribute("rope_type") == nullptr) {
     return spec;
@@ -144,6 +197,12 @@ std::vector<double> rope_frequencies(int64_t rotated, double theta, const RopeSc
   if (scaling.type == RopeType::kYarn) {
     bounds.emplace(scaling, rotated, theta);
   }
+  std::vector<double> factors;
+  if (scaling.type == RopeType::kLongrope) {
+    factors = rope_factors(scaling.short_factor);
+    check(std::ssize(factors) == rotated / 2 && scaling.long_factor.empty(),
+          "longrope: {} factors for {} pairs", factors.size(), rotated / 2);
+  }
   std::vector<double> frequencies;
   for (int64_t i = 0; i < rotated / 2; ++i) {
     const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(rotated);
@@ -161,17 +220,24 @@ std::vector<double> rope_frequencies(int64_t rotated, double theta, const RopeSc
       case RopeType::kYarn:
         frequencies.push_back(mixed(frequency, scaling.factor, bounds->part_of(i)));
         break;
+      case RopeType::kLongrope:
+        frequencies.push_back(frequency / factors[static_cast<size_t>(i)]);
+        break;
     }
   }
   return frequencies;
 }
 
 double rope_amplitude(const RopeScaling& scaling) {
-  if (scaling.type != RopeType::kYarn) {
+  if (scaling.type != RopeType::kYarn && scaling.type != RopeType::kLongrope) {
     return 1.0;
   }
   if (scaling.attention_factor != 0) {
     return scaling.attention_factor;
+  }
+  if (scaling.type == RopeType::kLongrope) {
+    const auto original = static_cast<double>(scaling.original_max_position_embeddings);
+    return std::sqrt(1.0 + std::log(scaling.factor) / std::log(original));
   }
   return scaling.mscale != 0 && scaling.mscale_all_dim != 0
              ? yarn_mscale(scaling.factor, scaling.mscale) /

@@ -15,14 +15,15 @@ struct OpSpec;         // ir/op_spec.h
 
 /// How the frequencies of rotary embeddings are scaled, so that a model reads longer sequences than
 /// those it was first trained with.
-enum class RopeType : uint8_t { kDefault, kLinear, kLlama3, kYarn };
+enum class RopeType : uint8_t { kDefault, kLinear, kLlama3, kYarn, kLongrope };
 
 /// Their names in config.json and in run files.
-inline constexpr std::array<std::pair<std::string_view, RopeType>, 4> kRopeTypes{
+inline constexpr std::array<std::pair<std::string_view, RopeType>, 5> kRopeTypes{
     {{"default", RopeType::kDefault},
      {"linear", RopeType::kLinear},
      {"llama3", RopeType::kLlama3},
-     {"yarn", RopeType::kYarn}}};
+     {"yarn", RopeType::kYarn},
+     {"longrope", RopeType::kLongrope}}};
 
 std::string_view rope_type_name(RopeType type);
 /// Throws InternalError for another name.
@@ -35,11 +36,14 @@ RopeType find_rope_type(std::string_view name);
 ///           f_i from high_freq_factor turns on; linear in the turns between
 ///   yarn    the same from beta_slow to beta_fast turns, but linear in i. With `truncate` the two
 ///           bounds in i are rounded away from each other.
-/// yarn also multiplies cosines and sines by `rope_amplitude`, and latent attention its scores by
-/// `rope_score_scale`. Sources: Chen et al., Extending context window of large language models via
-/// positional interpolation, 2023; Llama 3.1's published code; Peng et al., YaRN, 2023, sections
-/// 3.2 to 3.4. Rounding of bounds and all factors as in Hugging Face's modeling_rope_utils.py,
-/// which has these names.
+///   longrope  f_i / short_factor[i] where a sequence has up to L tokens, f_i / long_factor[i]
+///   where
+///           it has more; see `for_tokens`
+/// yarn and longrope also multiply cosines and sines by `rope_amplitude`, and with yarn latent
+/// attention its scores by `rope_score_scale`. Sources: Chen et al., Extending context window of
+/// large language models via positional interpolation, 2023; Llama 3.1's published code; Peng et
+/// al., YaRN, 2023, sections 3.2 to 3.4; Ding et al., LongRoPE, 2024. Rounding of bounds and all
+/// factors as in Hugging Face's modeling_rope_utils.py, which has these names.
 struct RopeScaling {
   RopeType type = RopeType::kDefault;
   double factor = 1.0;
@@ -52,6 +56,18 @@ struct RopeScaling {
   double mscale = 0.0;            ///< 0: not given
   double mscale_all_dim = 0.0;    ///< 0: not given
   double attention_factor = 0.0;  ///< the amplitude; 0: it follows from the others
+  /// A number for each pair, "1, 1.25, 3". `rope_factors` reads them.
+  std::string short_factor;
+  std::string long_factor;  ///< empty: short_factor holds for all sequences
+
+  /// The scaling of sequences of so many tokens: longrope's with their factors alone. Others have
+  /// one for all.
+  RopeScaling for_tokens(int64_t tokens) const;
+  /// The longest sequences that have other frequencies than longer ones; 0: all have the same.
+  int64_t first_length_end() const {
+    return type == RopeType::kLongrope && !long_factor.empty() ? original_max_position_embeddings
+                                                               : 0;
+  }
 
   /// The parameters that the type has.
   void parameters(auto&& visit) {
@@ -63,6 +79,12 @@ struct RopeScaling {
       return;
     }
     visit("original_max_position_embeddings", original_max_position_embeddings);
+    if (type == RopeType::kLongrope) {
+      visit("attention_factor", attention_factor);
+      visit("short_factor", short_factor);
+      visit("long_factor", long_factor);
+      return;
+    }
     if (type == RopeType::kLlama3) {
       visit("low_freq_factor", low_freq_factor);
       visit("high_freq_factor", high_freq_factor);
@@ -93,6 +115,11 @@ struct RopeFault {
 };
 std::optional<RopeFault> rope_fault(const RopeScaling& scaling);
 
+/// The numbers of a list such as short_factor; empty if it is not one of positive numbers.
+std::vector<double> rope_factors(std::string_view list);
+/// The list of these numbers, each with all of its bits.
+std::string rope_factor_list(const std::vector<double>& factors);
+
 /// For checks of ops.
 void require_rope(const OperandChecker& operands, double theta, const RopeScaling& scaling);
 
@@ -103,7 +130,8 @@ OpSpec without_rope_scaling(OpSpec spec);
 std::vector<double> rope_frequencies(int64_t rotated, double theta, const RopeScaling& scaling);
 
 /// yarn: attention_factor, or m(mscale) / m(mscale_all_dim) if both are given, or m(1), where
-/// m(s) = 1 + s * log(factor) / 10. Others: 1.
+/// m(s) = 1 + s * log(factor) / 10. longrope: attention_factor, or sqrt(1 + log(factor) / log(L)).
+/// Others: 1.
 double rope_amplitude(const RopeScaling& scaling);
 
 /// The factor of scores that DeepSeek's models have beside the amplitude: m(mscale_all_dim)^2 with

@@ -35,6 +35,9 @@ void set_family(ModelSpec& spec, const ModelConfig& config) {
     spec.qkv_bias = family.qkv_bias;
     spec.tied_embeddings = family.tied_embeddings;
     spec.router.normalize = family.normalizes_weights;
+    spec.norm_offset = family.norm_offset;
+    spec.post_norms = family.post_norms;
+    spec.scale_embedding = family.scale_embedding;
   }
 }
 
@@ -156,6 +159,8 @@ void for_each_rope_key(auto& scaling, auto& config, const auto& visit) {
   visit("mscale", scaling.mscale, config.rope_mscale);
   visit("mscale_all_dim", scaling.mscale_all_dim, config.rope_mscale_all_dim);
   visit("attention_factor", scaling.attention_factor, config.rope_attention_factor);
+  visit("short_factor", scaling.short_factor, config.rope_short_factor);
+  visit("long_factor", scaling.long_factor, config.rope_long_factor);
 }
 
 bool has_parameter(RopeScaling scaling, std::string_view name) {
@@ -180,7 +185,9 @@ void set_rope(ModelSpec& spec, const ModelConfig& config) {
   RopeScaling& scaling = spec.rope_scaling;
   if (spec.style.positions != PositionKind::kRope) {
     scaling = {};  // of a preset whose family the run file changes
+    spec.partial_rotary_factor = 1;
   }
+  override_with(spec.partial_rotary_factor, config.partial_rotary_factor);
   if (config.rope_type && choice<RopeType>(*config.rope_type) != scaling.type) {
     scaling = {.type = choice<RopeType>(*config.rope_type)};
   }
@@ -193,6 +200,14 @@ void set_rope(ModelSpec& spec, const ModelConfig& config) {
     }
     override_with(value, given);
   });
+}
+
+/// That of a preset goes with its windows.
+void set_local_base(ModelSpec& spec, const ModelConfig& config) {
+  if (!spec.layers.has(kSlidingBlock)) {
+    spec.rope_local_base_freq = 0;
+  }
+  override_with(spec.rope_local_base_freq, config.rope_local_base_freq);
 }
 
 void set_latents(ModelSpec& spec, const ModelConfig& config) {
@@ -299,6 +314,7 @@ void forget_other_blocks(ModelConfig& config, const LayerPattern& layers) {
   const auto forget = [](std::string_view, const auto&, auto& key) { key.reset(); };
   if (!layers.has(kSlidingBlock)) {
     config.sliding_window.reset();
+    config.rope_local_base_freq.reset();
   }
   if (!layers.has(kMlaBlock)) {
     for_each_latent_key(spec, config, forget);
@@ -310,6 +326,21 @@ void forget_other_blocks(ModelConfig& config, const LayerPattern& layers) {
     config.experts.reset();
     for_each_expert_key(config, [](std::string_view, auto& key) { key.reset(); });
   }
+}
+
+/// Only those that differ from the family's, or that no family has.
+void set_gemma_keys(ModelConfig& keys, const ModelSpec& model) {
+  const ModelFamily& family = find_family(family_name(model.style));
+  const auto set = [](auto& key, const auto& value, const auto& usual) {
+    if (value != usual) {
+      key = value;
+    }
+  };
+  set(keys.norm_offset, model.norm_offset, family.norm_offset);
+  set(keys.post_norms, model.post_norms, family.post_norms);
+  set(keys.scale_embedding, model.scale_embedding, family.scale_embedding);
+  set(keys.query_pre_attn_scalar, model.query_pre_attn_scalar, int64_t{0});
+  set(keys.rope_local_base_freq, model.rope_local_base_freq, 0.0);
 }
 
 void set_expert_keys(ModelConfig& keys, const ModelSpec& model) {
@@ -350,8 +381,13 @@ ModelSpec resolve_model(const ModelConfig& config, int64_t sequence, int64_t tok
   override_with(spec.max_positions, config.max_positions);
   override_with(spec.tied_embeddings, config.tied_embeddings);
   override_with(spec.qkv_bias, config.qkv_bias);
+  override_with(spec.norm_offset, config.norm_offset);
+  override_with(spec.post_norms, config.post_norms);
+  override_with(spec.scale_embedding, config.scale_embedding);
+  override_with(spec.query_pre_attn_scalar, config.query_pre_attn_scalar);
   set_mtp(spec, config, sequence);
   override_with(spec.rope_theta, config.rope_theta);
+  set_local_base(spec, config);
   set_rope(spec, config);
   override_with(spec.norm_epsilon, config.norm_epsilon);
   override_with(spec.init_std, config.init_std);
@@ -418,6 +454,7 @@ ModelConfig model_keys(const ModelSpec& model) {
   keys.vocabulary = model.vocabulary;
   keys.tied_embeddings = model.tied_embeddings;
   keys.qkv_bias = model.qkv_bias;
+  set_gemma_keys(keys, model);
   if (model.mtp_depth > 0) {
     keys.mtp_depth = model.mtp_depth;
     keys.mtp_loss_weight = model.mtp_loss_weight;
@@ -429,6 +466,9 @@ ModelConfig model_keys(const ModelSpec& model) {
   }
   if (model.style.positions == PositionKind::kRope) {
     keys.rope_theta = model.rope_theta;
+    if (model.partial_rotary_factor != 1) {
+      keys.partial_rotary_factor = model.partial_rotary_factor;
+    }
     keys = with_rope_scaling(std::move(keys), model);
   }
   return with_layers(std::move(keys), model.layers);

@@ -14,9 +14,9 @@ struct Sizes {
 constexpr Sizes kSizes[] = {{1, 1}, {3, 5}, {7, 8}, {129, 31}, {5, 1000}, {33, 4096}, {3, 14336}};
 
 KernelCase activation_case(const std::string& op, DType dtype, Sizes s) {
-  const bool is_swiglu = op.starts_with("swiglu");
+  const bool is_gated = op.starts_with("swiglu") || op.starts_with("geglu");
   const Shape half{s.rows, s.width};
-  const Shape input{s.rows, is_swiglu ? 2 * s.width : s.width};
+  const Shape input{s.rows, is_gated ? 2 * s.width : s.width};
   std::vector<OperandSpec> operands = {read(dtype, input)};
   const bool is_backward = op.ends_with("_backward");
   if (is_backward) {
@@ -30,7 +30,8 @@ KernelCase activation_case(const std::string& op, DType dtype, Sizes s) {
   return kernel_case;
 }
 
-constexpr const char* kOps[] = {"swiglu", "swiglu_backward", "gelu", "gelu_backward"};
+constexpr const char* kOps[] = {"swiglu", "swiglu_backward", "geglu", "geglu_backward",
+                                "gelu",   "gelu_backward"};
 
 // Inputs up to 30: an exponent that is off by 30 half units gives 4e-6, times products up to 900.
 TEST_F(ActivationCudaTest, EqualsTheCpu) {

@@ -50,6 +50,20 @@ KernelCase accumulate_case(DType dtype, int64_t count) {
   return KernelCase({"accumulate", {}, {read(dtype, {count}), read_write(wide(dtype), {count})}});
 }
 
+TEST_F(ElementwiseCudaTest, ScalesByTheRoundedFactor) {
+  for (const int64_t count : kCounts) {
+    for (const DType dtype : kCudaDtypes) {
+      expect_same_as_cpu(
+          [&] {
+            return KernelCase({"scale",
+                               to_attributes(ScaleAttributes{.factor = 25.298221281347036}),
+                               {read(dtype, {count}), write(dtype, {count})}});
+          },
+          context(), fmt::format("[{}]", count));
+    }
+  }
+}
+
 TEST_F(ElementwiseCudaTest, GivesTheNumbersOfTheCpu) {
   for (const int64_t count : kCounts) {
     const std::string name = fmt::format("[{}]", count);

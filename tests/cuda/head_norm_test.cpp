@@ -67,6 +67,22 @@ KernelCase backward_case(DType dtype, const HeadCase& c, bool accumulate) {
                       gradient(accumulate, DType::kF32, {c.key_weight()})}});
 }
 
+TEST_F(HeadNormCudaTest, AddsTheOffsetToWeights) {
+  const auto with_offset = [](const KernelCase& kernel) {
+    OpSpec spec = kernel.spec();
+    spec.attributes.push_back({"weight_offset", 1.0});
+    return KernelCase(std::move(spec));
+  };
+  for (const DType dtype : kCudaDtypes) {
+    for (const HeadCase& c : {HeadCase{5, 3, 2, 7, false}, {9, 4, 1, 256, false}}) {
+      expect_equals_cpu(with_offset(forward_case(dtype, c)), context(), rounded_once(2e-6, 8e-6),
+                        c.name(dtype));
+      expect_equals_cpu(with_offset(backward_case(dtype, c, true)), context(),
+                        rounded_once(2e-4, 2e-4), c.name(dtype));
+    }
+  }
+}
+
 TEST_F(HeadNormCudaTest, ForwardEqualsTheCpu) {
   for (const DType dtype : kCudaDtypes) {
     for (const HeadCase& c : cases()) {

@@ -97,6 +97,26 @@ TEST_F(NormCudaTest, ForwardEqualsTheCpu) {
   }
 }
 
+TEST_F(NormCudaTest, AddsTheOffsetToWeights) {
+  const auto with_offset = [](const KernelCase& kernel) {
+    OpSpec spec = kernel.spec();
+    spec.attributes.push_back({"weight_offset", 1.0});
+    return KernelCase(std::move(spec));
+  };
+  for (const DType dtype : kCudaDtypes) {
+    for (const Sizes s : {Sizes{5, 7}, {67, 384}, {33, 1152}}) {
+      expect_equals_cpu(with_offset(forward_case(dtype, s, kForms[0])), context(),
+                        rounded_once(1e-4, 4e-6), name_of(dtype, s));
+      const auto tolerance = [&](DType stored) {
+        return stored == DType::kF32 ? sum_tolerance(stored, static_cast<double>(s.rows) + 1, 2.0)
+                                     : rounded_once(4e-5)(stored);
+      };
+      expect_equals_cpu(with_offset(backward_case(dtype, s, false, {.has_d_sum = true})), context(),
+                        tolerance, name_of(dtype, s));
+    }
+  }
+}
+
 // What recomputation relies on.
 TEST_F(NormCudaTest, OfAKeptSumGivesTheBitsOfTheAddForm) {
   for (const DType dtype : kCudaDtypes) {

@@ -7,7 +7,7 @@ namespace {
 
 using RopeCudaTest = CudaKernelTest;
 
-constexpr RopeAttributes kForms[] = {
+const RopeAttributes kForms[] = {
     {.heads = 1, .kv_heads = 1, .head_size = 2, .sequence = 1},
     {.heads = 3, .kv_heads = 1, .head_size = 6, .sequence = 5},
     {.heads = 4, .kv_heads = 2, .head_size = 64, .sequence = 37, .theta = 500000.0},
@@ -33,6 +33,18 @@ constexpr RopeAttributes kForms[] = {
                  .factor = 32.0,
                  .original_max_position_embeddings = 4096,
                  .truncate = false}},
+    {.heads = 24, .kv_heads = 8, .head_size = 128, .sequence = 13, .part = {96}},
+    {.heads = 2, .kv_heads = 1, .head_size = 30, .sequence = 7, .part = {18}},
+    {.heads = 2, .kv_heads = 1, .head_size = 32, .sequence = 7, .part = {18}},
+    {.heads = 2,
+     .kv_heads = 1,
+     .head_size = 32,
+     .sequence = 9,
+     .scaling = {.type = RopeType::kLongrope,
+                 .factor = 32.0,
+                 .original_max_position_embeddings = 4096,
+                 .short_factor = "1, 1.5, 1.25, 3, 1, 8, 2, 7"},
+     .part = {16}},
 };
 
 KernelCase rope_case(DType dtype, RopeAttributes attributes, int64_t sequences) {

@@ -81,6 +81,22 @@ TEST_F(CudaEngine, SeparatesDocumentsAsTheCpuDoes) {
   }
 }
 
+TEST_F(CudaEngine, TrainsGemmaAsTheCpuDoes) {
+  RunConfig config = bfloat16_config("llama");
+  config.model.family = "gemma3_text";
+  config.model.pattern = "sliding+mlp attention+mlp";
+  config.model.layers.reset();
+  config.model.sliding_window = 5;
+  config.model.rope_local_base_freq = 100.0;
+  const Outcome cpu = run(config, 6);
+  const Outcome gpu = run(config, 6, on_gpu());
+  for (size_t step = 0; step < cpu.losses.size(); ++step) {
+    EXPECT_NEAR(gpu.losses[step], cpu.losses[step], 0.01 + 0.005 * static_cast<double>(step));
+    EXPECT_NEAR(gpu.grad_norms[step], cpu.grad_norms[step], 0.1 * cpu.grad_norms[step]);
+  }
+  expect_same_bits(run(config, 6, on_gpu(/*eager=*/true)), gpu);
+}
+
 TEST_F(CudaEngine, HasWindowsAsTheCpuHas) {
   for (const bool documents : {false, true}) {
     SCOPED_TRACE(documents ? "with documents" : "whole sequences");

@@ -66,6 +66,24 @@ std::vector<Family> families() {
   windows.layers = LayerPattern::parse("sliding+mlp attention+mlp sliding+mlp");
   windows.sliding_window = 5;
   found.push_back({"windows", windows});
+  ModelSpec gemma = windows;
+  gemma.style = kGemma3Style;
+  gemma.norm_offset = 1;
+  gemma.post_norms = true;
+  gemma.scale_embedding = true;
+  gemma.query_pre_attn_scalar = 5;
+  gemma.rope_local_base_freq = 100;
+  found.push_back({"gemma 3", gemma});
+  ModelSpec phi = base_model();
+  phi.style = kPhi3Style;
+  phi.partial_rotary_factor = 0.5;
+  found.push_back({"partial rotation", phi});
+  phi.rope_scaling = {.type = RopeType::kLongrope,  // other frequencies of more than 27 tokens
+                      .factor = 4,
+                      .original_max_position_embeddings = 27,
+                      .short_factor = "1, 1.5",
+                      .long_factor = "2, 6"};
+  found.push_back({"longrope", phi});
   ModelSpec mla = base_model();
   mla.layers = LayerPattern::parse("mla+mlp*2");
   mla.kv_heads = 0;

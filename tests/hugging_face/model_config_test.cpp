@@ -429,11 +429,127 @@ TEST(HfConfig, ReadsPhi3) {
   EXPECT_EQ(parse(print_hf_config(whole, DType::kF32)).model, whole);
   EXPECT_EQ(parse(print_hf_config(find_preset("phi-4").spec, DType::kF32)).model,
             find_preset("phi-4").spec);
-  EXPECT_THAT(fault_of(with(kPhi3, "\"partial_rotary_factor\": 0.75")),
+}
+
+/// Published files of small heads: six of eight elements are rotated.
+const std::string kPhi3Long = R"({
+  "architectures": ["Phi3ForCausalLM"], "hidden_act": "silu", "hidden_size": 32,
+  "intermediate_size": 48, "max_position_embeddings": 131072, "model_type": "phi3",
+  "num_attention_heads": 4, "num_hidden_layers": 2, "num_key_value_heads": 2,
+  "original_max_position_embeddings": 4096, "partial_rotary_factor": 0.75,
+  "rope_scaling": {"long_factor": [1, 2.5, 64.76000213623047], "short_factor": [1.1, 1.0, 1.5],
+                   "type": "longrope"},
+  "rope_theta": 10000.0, "sliding_window": 262144, "vocab_size": 64})";
+
+TEST(HfConfig, ReadsLongropeAndPartialRotationOfPhi3) {
+  const ModelSpec phi = parse(kPhi3Long).model;
+  EXPECT_EQ(phi.partial_rotary_factor, 0.75);
+  EXPECT_EQ(phi.rotated_size(), 6);
+  EXPECT_EQ(phi.rope_scaling, (RopeScaling{.type = RopeType::kLongrope,
+                                           .factor = 32,
+                                           .original_max_position_embeddings = 4096,
+                                           .short_factor = "1.1, 1, 1.5",
+                                           .long_factor = "1, 2.5, 64.76000213623047"}));
+  const std::string printed = print_hf_config(phi, DType::kBF16);
+  EXPECT_EQ(parse(printed).model, phi);
+  EXPECT_THAT(printed, testing::AllOf(HasSubstr("\"partial_rotary_factor\": 0.75"),
+                                      HasSubstr("\"original_max_position_embeddings\": 4096"),
+                                      testing::Not(HasSubstr("\"factor\""))));
+  for (const char* const preset : {"phi-3-mini-128k", "phi-4-mini"}) {
+    const ModelSpec& spec = find_preset(preset).spec;
+    EXPECT_EQ(parse(print_hf_config(spec, DType::kBF16)).model, spec) << preset;
+  }
+  ModelSpec other = phi;  // a factor that does not follow from the positions
+  other.rope_scaling.factor = 8;
+  other.rope_scaling.attention_factor = 1.25;
+  EXPECT_EQ(parse(print_hf_config(other, DType::kF32)).model, other);
+  EXPECT_EQ(parse(replaced(kPhi3Long, "\"longrope\"", "\"su\"")).model, phi);
+}
+
+// As transformers 5 writes them.
+TEST(HfConfig, ReadsRopeParametersOfPhi3) {
+  std::string text = replaced(kPhi3Long, "\"rope_scaling\"", "\"rope_parameters\"");
+  text = replaced(
+      text, "\"original_max_position_embeddings\": 4096, \"partial_rotary_factor\": 0.75,", "");
+  text = replaced(text, "\"type\": \"longrope\"",
+                  "\"rope_type\": \"longrope\", \"rope_theta\": 10000.0, "
+                  "\"partial_rotary_factor\": 0.75, "
+                  "\"original_max_position_embeddings\": 4096");
+  EXPECT_EQ(parse(text).model, parse(kPhi3Long).model);
+}
+
+TEST(HfConfig, RefusesLongropeThatDoesNotFit) {
+  EXPECT_THAT(fault_of(replaced(kPhi3Long, "1.1, 1.0, 1.5", "1.1, 1.0")),
+              HasSubstr("model.rope_short_factor = \"1.1, 1\": must list 3 positive numbers, one "
+                        "for each rotated pair"));
+  EXPECT_THAT(fault_of(replaced(kPhi3Long, "[1.1, 1.0, 1.5]", "1.5")),
+              HasSubstr("rope_scaling.short_factor = 1.5: must be a list of numbers"));
+  EXPECT_THAT(fault_of(replaced(kPhi3Long, "\"partial_rotary_factor\": 0.75",
+                                "\"partial_rotary_factor\": 0.7")),
+              HasSubstr("model.partial_rotary_factor = 0.7: rotates 5 of model.head_size = 8 "
+                        "elements, which must be pairs; set model.partial_rotary_factor = 0.75"));
+  EXPECT_THAT(fault_of(with(kTinyLlama, "\"partial_rotary_factor\": 0.75")),
               HasSubstr("partial_rotary_factor = 0.75: braid rotates whole heads only"));
-  EXPECT_THAT(fault_of(replaced(kPhi3, "\"rope_scaling\": null",
-                                "\"rope_scaling\": {\"type\": \"longrope\"}")),
-              HasSubstr("braid computes rotary embeddings of rope_type"));
+}
+
+// As published, but for keys about tokens.
+constexpr const char* kGemma3 = R"({
+  "architectures": ["Gemma3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+  "attn_logit_softcapping": null, "cache_implementation": "hybrid",
+  "final_logit_softcapping": null, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh",
+  "hidden_size": 1152, "initializer_range": 0.02, "intermediate_size": 6912,
+  "max_position_embeddings": 32768, "model_type": "gemma3_text", "num_attention_heads": 4,
+  "num_hidden_layers": 26, "num_key_value_heads": 1, "pad_token_id": 0,
+  "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06, "rope_local_base_freq": 10000,
+  "rope_scaling": null, "rope_theta": 1000000, "sliding_window": 512,
+  "sliding_window_pattern": 6, "torch_dtype": "bfloat16", "transformers_version": "4.50.0.dev0",
+  "use_cache": true, "vocab_size": 262144})";
+
+TEST(HfConfig, ReadsGemma3) {
+  EXPECT_EQ(parse(kGemma3).model, find_preset("gemma-3-1b").spec);
+  EXPECT_THAT(parse(kGemma3).ignored, ElementsAre("cache_implementation = \"hybrid\""));
+  for (const char* const size : {"270m", "1b", "4b", "12b", "27b"}) {
+    const ModelSpec& spec = find_preset(fmt::format("gemma-3-{}", size)).spec;
+    EXPECT_EQ(parse(print_hf_config(spec, DType::kBF16)).model, spec) << size;
+  }
+  EXPECT_THAT(print_hf_config(find_preset("gemma-3-4b").spec, DType::kBF16),
+              testing::AllOf(HasSubstr("\"sliding_window_pattern\": 6"),
+                             HasSubstr("\"rope_local_base_freq\": 10000.0"),
+                             HasSubstr("\"hidden_activation\": \"gelu_pytorch_tanh\""),
+                             testing::Not(HasSubstr("hidden_act\""))));
+  ModelSpec whole = find_preset("gemma-3-1b").spec;  // without windows
+  whole.layers = 26;
+  whole.sliding_window = 0;
+  whole.rope_local_base_freq = 0;
+  EXPECT_EQ(parse(print_hf_config(whole, DType::kF32)).model, whole);
+}
+
+// As transformers 5 writes them: bases in two objects, and kinds of layers.
+TEST(HfConfig, ReadsRopeParametersOfGemma3) {
+  std::string text = replaced(kGemma3, "\"rope_local_base_freq\": 10000,\n", "");
+  text = replaced(text, "\"rope_scaling\": null, \"rope_theta\": 1000000",
+                  R"("rope_parameters": {
+    "full_attention": {"factor": 8.0, "rope_theta": 500000.0, "rope_type": "linear"},
+    "sliding_attention": {"rope_theta": 2000.0, "rope_type": "default"}})");
+  ModelSpec expected = find_preset("gemma-3-1b").spec;
+  expected.rope_theta = 500000;
+  expected.rope_local_base_freq = 2000;
+  expected.rope_scaling = {.type = RopeType::kLinear, .factor = 8};
+  EXPECT_EQ(parse(text).model, expected);
+  EXPECT_THAT(fault_of(replaced(text, "2000.0, \"rope_type\": \"default\"",
+                                "2000.0, \"rope_type\": \"linear\", \"factor\": 2.0")),
+              HasSubstr("braid scales the frequencies of layers without windows only"));
+}
+
+TEST(HfConfig, RefusesWhatGemma3MayHave) {
+  EXPECT_THAT(
+      fault_of(replaced(kGemma3, "\"final_logit_softcapping\": null",
+                        "\"final_logit_softcapping\": 30.0")),
+      HasSubstr("final_logit_softcapping = 30.0: braid has no soft caps of scores and logits"));
+  EXPECT_THAT(fault_of(with(kGemma3, "\"use_bidirectional_attention\": true")),
+              HasSubstr("braid supports only use_bidirectional_attention = false"));
+  EXPECT_THAT(fault_of(replaced(kGemma3, "gelu_pytorch_tanh", "gelu")),
+              HasSubstr("braid computes gelu_pytorch_tanh only"));
 }
 
 // Layers from max_window_layers on, unless layer_types says which.
@@ -462,7 +578,8 @@ TEST(HfConfig, RefusesOtherModels) {
   EXPECT_EQ(
       fault_of(replaced(kTinyLlama, "\"llama\"", "\"mamba\"")),
       "'m/config.json': model_type = \"mamba\": only llama, mistral, ministral, qwen2, qwen3, "
-      "phi3, qwen2_moe, qwen3_moe, mixtral, olmoe, deepseek_v2, deepseek_v3, mamba2, nemotron_h, "
+      "phi3, gemma3_text, qwen2_moe, qwen3_moe, mixtral, olmoe, deepseek_v2, deepseek_v3, mamba2, "
+      "nemotron_h, "
       "gpt2 "
       "can be imported");
   EXPECT_THAT(fault_of("{}"), HasSubstr("model_type = null"));
@@ -595,7 +712,7 @@ TEST(HfConfig, RefusesScalingsThatItDoesNotKnow) {
   EXPECT_THAT(fault_of(scaled_as_in_5("3")), HasSubstr("rope_parameters = 3: must be an object"));
   EXPECT_THAT(fault_of(scaled(R"({"type": "dynamic", "factor": 2})")),
               HasSubstr("braid computes rotary embeddings of rope_type default, linear, llama3, "
-                        "yarn only"));
+                        "yarn, longrope only"));
   EXPECT_THAT(fault_of(scaled_as_in_5(R"({"rope_type": "longrope"})")),
               HasSubstr("rope_parameters"));
   EXPECT_THAT(fault_of(scaled(R"({"type": "linear"})")), HasSubstr("factor is missing"));

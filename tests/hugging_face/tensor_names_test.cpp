@@ -81,6 +81,45 @@ TEST(HfTensors, Phi3JoinsMatrices) {
   model.qkv_bias = true;
   EXPECT_EQ(message_of<ConfigError>([&] { hf_tensors(model); }),
             "model.qkv_bias = true: a Phi3ForCausalLM has no biases");
+  model = find_preset("phi-4").spec;
+  model.rope_scaling = {.type = RopeType::kLinear, .factor = 2};
+  EXPECT_EQ(message_of<ConfigError>([&] { hf_tensors(model); }),
+            "model.rope_type = \"linear\": a Phi3ForCausalLM has \"default\" or \"longrope\" only");
+  model = find_preset("llama-1b").spec;
+  model.partial_rotary_factor = 0.5;
+  EXPECT_EQ(message_of<ConfigError>([&] { hf_tensors(model); }),
+            "model.partial_rotary_factor = 0.5: a LlamaForCausalLM rotates whole heads; a "
+            "Phi3ForCausalLM (model.family = \"phi3\") has the key");
+}
+
+TEST(HfTensors, GemmaHasNormsBehindBlocks) {
+  const std::vector<std::string> list = listed("gemma-3-1b");
+  EXPECT_EQ(list.size(), 26u * 13 + 2);
+  EXPECT_THAT(list, IsSupersetOf({"model.embed_tokens.weight [262144,1152]",
+                                  "model.layers.25.input_layernorm.weight [1152]",
+                                  "model.layers.25.self_attn.q_proj.weight [1024,1152]",
+                                  "model.layers.25.self_attn.q_norm.weight [256]",
+                                  "model.layers.25.post_attention_layernorm.weight [1152]",
+                                  "model.layers.25.pre_feedforward_layernorm.weight [1152]",
+                                  "model.layers.25.mlp.down_proj.weight [1152,6912]",
+                                  "model.layers.25.post_feedforward_layernorm.weight [1152]",
+                                  "model.norm.weight [1152]"}));
+  const auto fault = [](const char* preset, auto change) {
+    ModelSpec model = find_preset(preset).spec;
+    change(model);
+    return message_of<ConfigError>([&] { hf_tensors(model); });
+  };
+  EXPECT_EQ(fault("gemma-3-1b", [](ModelSpec& m) { m.norm_offset = 0; }),
+            "model.norm_offset = 0: a Gemma3ForCausalLM has 1 only");
+  EXPECT_EQ(fault("gemma-3-1b", [](ModelSpec& m) { m.scale_embedding = false; }),
+            "model.scale_embedding = false: a Gemma3ForCausalLM has true only");
+  EXPECT_EQ(fault("gemma-3-4b", [](ModelSpec& m) { m.rope_local_base_freq = 0; }),
+            "model.rope_local_base_freq = 0: a Gemma3ForCausalLM has another base, and no scaling, "
+            "in layers with windows only");
+  EXPECT_EQ(fault("llama-1b", [](ModelSpec& m) { m.post_norms = true; }),
+            "model.post_norms = true: a LlamaForCausalLM has false only");
+  EXPECT_EQ(fault("llama-1b", [](ModelSpec& m) { m.query_pre_attn_scalar = 3; }),
+            "model.query_pre_attn_scalar = 3: a LlamaForCausalLM has 0 only");
 }
 
 TEST(HfTensors, QwenHasBiasesAndATiedHead) {

@@ -182,8 +182,60 @@ TEST(GeluBackward, InFloatAndBfloat16IsLikeInDouble) {
   expect_like_double(gelu_backward_case, 2, 8);
 }
 
+/// The same operands for the other gated function.
+KernelCase geglu_case(DType dtype, Sizes s) {
+  OpSpec spec = swiglu_case(dtype, s).spec();
+  spec.op = "geglu";
+  return KernelCase(std::move(spec));
+}
+
+KernelCase geglu_backward_case(DType dtype, Sizes s) {
+  OpSpec spec = swiglu_backward_case(dtype, s).spec();
+  spec.op = "geglu_backward";
+  return KernelCase(std::move(spec));
+}
+
+TEST(Geglu, IsGeluTimesUp) {
+  for (const DType dtype : kFloatDtypes) {
+    for (const Sizes s : kAwkward) {
+      KernelCase kernel = geglu_case(dtype, s);
+      spread(kernel, 0, 8);
+      const auto x = kernel.values(0);
+      kernel.run(2);
+      std::vector<double> expected;
+      for (size_t pair = 0; pair < x.size(); pair += 2) {
+        expected.push_back(gelu(x[pair]) * x[pair + 1]);
+      }
+      Tolerance tolerance = activation_tolerance(dtype);
+      tolerance.absolute *= 8;  // `up` times the error of gelu
+      expect_close(kernel.values(1), expected, tolerance);
+    }
+  }
+}
+
+TEST(GegluBackward, AgreesWithDifferences) {
+  const Sizes s{.rows = 3, .width = 19};
+  KernelCase backward = geglu_backward_case(DType::kF64, s);
+  spread(backward, 0, 4);
+  backward.run();
+  const auto probe = backward.values(1);
+  const auto loss = [&](const std::vector<double>& values) {
+    KernelCase forward = geglu_case(DType::kF64, s);
+    forward.set(0, values);
+    forward.run();
+    return dot(forward.values(1), probe);
+  };
+  expect_gradient(loss, backward.values(0), backward.values(2), "d_gate_up");
+}
+
+TEST(GegluBackward, InFloatAndBfloat16IsLikeInDouble) {
+  expect_like_double(geglu_backward_case, 2, 8);
+}
+
 TEST(Activation, DoesNotDependOnTheNumberOfWorkers) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    expect_same_for_any_workers([&] { return geglu_case(dtype, kSplitSizes); });
+    expect_same_for_any_workers([&] { return geglu_backward_case(dtype, kSplitSizes); });
     expect_same_for_any_workers([&] { return swiglu_case(dtype, kSplitSizes); });
     expect_same_for_any_workers([&] { return swiglu_backward_case(dtype, kSplitSizes); });
     expect_same_for_any_workers([&] { return gelu_case(dtype, kSplitSizes); });

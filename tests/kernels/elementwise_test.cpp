@@ -38,6 +38,25 @@ TEST(Add, IsTheRoundedSum) {
   }
 }
 
+// sqrt(640) is 25.25 in bf16, and that is what multiplies.
+TEST(Scale, MultipliesByTheRoundedFactor) {
+  const double factor = std::sqrt(640.0);
+  for (const DType dtype : kFloatDtypes) {
+    for (const int64_t n : {int64_t{1}, int64_t{7}, int64_t{1009}, kSplitSize}) {
+      KernelCase kernel({"scale",
+                         to_attributes(ScaleAttributes{.factor = factor}),
+                         {read(dtype, {n}), write(dtype, {n})}});
+      std::vector<double> expected = kernel.values(0);
+      kernel.run(3);
+      for (double& x : expected) {
+        x = rounded_to(dtype, rounded_to(wide(dtype), x * rounded_to(dtype, factor)));
+      }
+      EXPECT_EQ(kernel.values(1), expected) << dtype_name(dtype);
+    }
+  }
+  EXPECT_EQ(rounded_to(DType::kBF16, factor), 25.25);
+}
+
 TEST(Add, KeepsSignedZerosInfinitiesAndNan) {
   KernelCase kernel = add_case(DType::kF32, 4);
   kernel.set(0, {-0.0, kInfinity, kInfinity, kNan});

@@ -79,6 +79,44 @@ Place place_of(const HeadCase& c, int64_t at) {
   return place;
 }
 
+/// Both weights less 1, with an offset of 1.
+KernelCase with_offset(KernelCase& kernel) {
+  OpSpec spec = kernel.spec();
+  spec.attributes.push_back({"weight_offset", 1.0});
+  KernelCase changed(std::move(spec));
+  for (const size_t weight : {1, 2}) {
+    std::vector<double> exact;
+    for (int64_t i = 0; i < kernel.num_elems(weight); ++i) {
+      exact.push_back(1 + static_cast<double>(i * 37 % 128) / 128);
+    }
+    kernel.set(weight, exact);
+  }
+  for (size_t i = 0; i < kernel.spec().operands.size(); ++i) {
+    std::vector<double> values = kernel.values(i);
+    if (i == 1 || i == 2) {
+      std::ranges::transform(values, values.begin(), [](double w) { return w - 1; });
+    }
+    changed.set(i, values);
+  }
+  return changed;
+}
+
+TEST(HeadNorm, AddsTheOffsetToWeights) {
+  for (const DType dtype : kFloatDtypes) {
+    for (const HeadCase& c : awkward()) {
+      for (const bool backward : {false, true}) {
+        KernelCase plain = backward ? backward_case(dtype, c, true) : forward_case(dtype, c);
+        KernelCase offset = with_offset(plain);
+        plain.run();
+        offset.run(2);
+        for (size_t i = 3; i < plain.spec().operands.size(); ++i) {
+          EXPECT_EQ(offset.values(i), plain.values(i)) << c.name(dtype) << " operand " << i;
+        }
+      }
+    }
+  }
+}
+
 TEST(HeadNorm, EqualsTheNormWrittenOut) {
   for (const DType dtype : kFloatDtypes) {
     for (const HeadCase& c : awkward()) {

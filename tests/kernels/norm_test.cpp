@@ -146,6 +146,46 @@ TEST(Norm, OfAKeptSumGivesTheBitsOfTheAddForm) {
   }
 }
 
+/// The same operands with the attributes of an offset.
+KernelCase with_offset(const KernelCase& kernel, size_t weight, double offset) {
+  OpSpec spec = kernel.spec();
+  spec.attributes.push_back({"weight_offset", offset});
+  KernelCase changed(std::move(spec));
+  for (size_t i = 0; i < kernel.spec().operands.size(); ++i) {
+    changed.set(i, kernel.values(i));
+  }
+  std::vector<double> weights = kernel.values(weight);
+  for (double& w : weights) {
+    w -= offset;
+  }
+  changed.set(weight, weights);
+  return changed;
+}
+
+/// Weights in [1, 2) whose sums and differences with 1 are exact in every dtype.
+void set_exact_weights(KernelCase& kernel, size_t operand) {
+  std::vector<double> weights;
+  for (int64_t i = 0; i < kernel.num_elems(operand); ++i) {
+    weights.push_back(1 + static_cast<double>(i * 37 % 128) / 128);
+  }
+  kernel.set(operand, weights);
+}
+
+// Weights less 1 with an offset of 1 are the weights, to the bit.
+TEST(Norm, AddsTheOffsetToWeights) {
+  for (const DType dtype : kFloatDtypes) {
+    for (const Form form : {kForms[0], kForms[1]}) {
+      KernelCase plain = forward_case(dtype, {5, 67}, form);
+      set_exact_weights(plain, form.w());
+      KernelCase offset = with_offset(plain, form.w(), 1.0);
+      plain.run();
+      offset.run(2);
+      EXPECT_EQ(offset.values(form.y()), plain.values(form.y()));
+      EXPECT_EQ(offset.values(form.rstd()), plain.values(form.rstd()));
+    }
+  }
+}
+
 // One-pass variance, mean(x^2) - mean(x)^2, would lose all digits here.
 TEST(Norm, KeepsTheVarianceOfValuesFarFromZero) {
   const Sizes s{.rows = 2, .width = 384};
@@ -215,6 +255,20 @@ KernelCase backward_case(DType dtype, Sizes s, BackwardForm form, bool accumulat
   const NormBackwardAttributes attributes{.has_d_sum = form.has_d_sum, .accumulate = accumulate};
   return KernelCase({form.centred ? "layernorm_backward" : "rmsnorm_backward",
                      to_attributes(attributes), operands});
+}
+
+TEST(NormBackward, AddsTheOffsetToWeights) {
+  for (const DType dtype : kFloatDtypes) {
+    for (const BackwardForm form : {kBackwardForms[0], kBackwardForms[1]}) {
+      KernelCase plain = backward_case(dtype, {40, 67}, form, true);
+      set_exact_weights(plain, 1);
+      KernelCase offset = with_offset(plain, 1, 1.0);
+      plain.run();
+      offset.run(2);
+      EXPECT_EQ(offset.values(form.dx()), plain.values(form.dx()));
+      EXPECT_EQ(offset.values(form.dw()), plain.values(form.dw()));
+    }
+  }
 }
 
 struct NormGradients {

@@ -23,27 +23,32 @@ struct RopeCase {
 };
 
 std::string name_of(const RopeCase& c) {
-  return fmt::format("heads {} kv_heads {} head_size {} sequence {} batches {} inverse {}",
+  return fmt::format("heads {} kv_heads {} head_size {} ({}) sequence {} batches {} inverse {}",
                      c.attributes.heads, c.attributes.kv_heads, c.attributes.head_size,
-                     c.attributes.sequence, c.batches, c.attributes.inverse);
+                     c.attributes.rotated(), c.attributes.sequence, c.batches,
+                     c.attributes.inverse);
 }
 
 /// Tests of ops/rope_scaling.h know the scaled ones.
 double frequency_of(const RopeAttributes& a, int64_t pair) {
   if (a.scaling.type != RopeType::kDefault) {
-    return rope_frequencies(a.head_size, a.theta, a.scaling)[static_cast<size_t>(pair)];
+    return rope_frequencies(a.rotated(), a.theta, a.scaling)[static_cast<size_t>(pair)];
   }
   return 1.0 /
-         std::pow(a.theta, 2.0 * static_cast<double>(pair) / static_cast<double>(a.head_size));
+         std::pow(a.theta, 2.0 * static_cast<double>(pair) / static_cast<double>(a.rotated()));
 }
 
-constexpr RopeScaling kScaled[] = {
+const RopeScaling kScaled[] = {
     {.type = RopeType::kLinear, .factor = 3.0},
     {.type = RopeType::kLlama3, .factor = 8.0, .original_max_position_embeddings = 64},
     {.type = RopeType::kYarn,
      .factor = 4.0,
      .original_max_position_embeddings = 128,
      .attention_factor = 1.25},
+    {.type = RopeType::kLongrope,
+     .factor = 4.0,
+     .original_max_position_embeddings = 128,
+     .short_factor = "1, 1.5, 1.25, 3, 1, 8, 2, 7"},
 };
 
 /// A pair is a complex number that is multiplied by exp(i angle).
@@ -52,9 +57,9 @@ std::vector<double> naive_rope(const RopeCase& c, const std::vector<double>& in)
   std::vector<double> out = in;
   for (int64_t row = 0; row < c.rows(); ++row) {
     for (int64_t head = 0; head < a.heads + a.kv_heads; ++head) {
-      for (int64_t i = 0; i < a.head_size / 2; ++i) {
+      for (int64_t i = 0; i < a.rotated() / 2; ++i) {
         const auto real = static_cast<size_t>(row * c.width() + head * a.head_size + i);
-        const auto imaginary = real + static_cast<size_t>(a.head_size / 2);
+        const auto imaginary = real + static_cast<size_t>(a.rotated() / 2);
         const double angle = static_cast<double>(row % a.sequence) * frequency_of(a, i);
         const std::complex<double> z =
             std::complex<double>(in[real], in[imaginary]) *
@@ -90,6 +95,13 @@ std::vector<RopeCase> awkward_cases() {
       add(3, 1, 16, 23, 2);
       cases.back().attributes.scaling = scaling;
     }
+    for (const int64_t rotated : {2, 12, 22}) {
+      add(3, 2, 24, 9, 2);
+      cases.back().attributes.part = {rotated};
+    }
+    add(2, 1, 20, 11, 2);
+    cases.back().attributes.part = {16};
+    cases.back().attributes.scaling = kScaled[3];
   }
   return cases;
 }

@@ -93,6 +93,22 @@ TEST(Forward, OnOneRankCommunicatesNothing) {
               ElementsAre("embedding", "add_rmsnorm", "linear", "cross_entropy"));
 }
 
+TEST(Forward, NormsResultsOfBlocksAndScalesEmbeddingsAsGemma) {
+  ModelSpec spec = llama();
+  spec.style = kGemma3Style;
+  spec.norm_offset = 1;
+  spec.post_norms = true;
+  spec.scale_embedding = true;
+  const StageGraph graph = build_forward(spec, options({.size = 2, .sequence_parallel = true}));
+  EXPECT_THAT(ops_of(graph.forward, 1),
+              ElementsAre("add_rmsnorm", "all_gather", "linear", "head_norm", "rope", "attention",
+                          "linear", "reduce_scatter", "rmsnorm", "add_rmsnorm", "all_gather",
+                          "linear", "geglu", "linear", "reduce_scatter", "rmsnorm"));
+  EXPECT_THAT(ops_of(graph.forward, -1),
+              ElementsAre("embedding", "reduce_scatter", "scale", "add_rmsnorm", "all_gather",
+                          "linear", "cross_entropy_partial", "all_gather", "cross_entropy_merge"));
+}
+
 TEST(Forward, EntersAndLeavesEachBlockOnce) {
   const StageGraph graph = build_forward(llama(), options({.size = 2, .index = 1}));
   EXPECT_THAT(graph.groups, ElementsAre("tensor"));

@@ -558,6 +558,14 @@ class DeclaredForms {
                                        .sequence = kSequence}),
           {read(data_, qkv), write(data_, qkv)}},
          {"qkv", "out"}});
+    add({{"rope",
+          to_attributes(RopeAttributes{.heads = kHeads,
+                                       .kv_heads = kKvHeads,
+                                       .head_size = kHeadSize,
+                                       .sequence = kSequence,
+                                       .part = {2}}),
+          {read(data_, qkv), write(data_, qkv)}},
+         {"qkv", "out"}});
     add({{"attention", attributes, {read(data_, qkv), write(data_, out), write(wide_, lse)}},
          {"qkv", "out", "lse"}});
     add({{"attention_backward",
@@ -896,9 +904,13 @@ class DeclaredForms {
   void add_activation() {
     const Shape half{kRows, kWidth};
     const Shape whole{kRows, 2 * kWidth};
-    add({{"swiglu", {}, {read(data_, whole), write(data_, half)}}, {"gate_up", "y"}});
-    add({{"swiglu_backward", {}, {read(data_, whole), read(data_, half), write(data_, whole)}},
-         {"gate_up", "dy", "d_gate_up"}});
+    for (const char* const name : {"swiglu", "geglu"}) {
+      add({{name, {}, {read(data_, whole), write(data_, half)}}, {"gate_up", "y"}});
+      add({{fmt::format("{}_backward", name),
+            {},
+            {read(data_, whole), read(data_, half), write(data_, whole)}},
+           {"gate_up", "dy", "d_gate_up"}});
+    }
     for (const char* const name : {"gelu", "relu2"}) {
       add({{name, {}, {read(data_, half), write(data_, half)}}, {"x", "y"}});
       add({{fmt::format("{}_backward", name),
@@ -1034,6 +1046,10 @@ class DeclaredForms {
     add({{"cast", {}, {read(other, shape), write(data_, shape)}}, {"x", "y"}});
     add({{"accumulate", {}, {read(data_, shape), read_write(wide_, shape)}}, {"x", "y"}});
     add({{"copy", {}, {read(data_, shape), write(data_, shape)}}, {"x", "y"}});
+    add({{"scale",
+          to_attributes(ScaleAttributes{.factor = 1.5}),
+          {read(data_, shape), write(data_, shape)}},
+         {"x", "y"}});
     add({{"fill", to_attributes(FillAttributes{.value = 1.5}), {write(data_, shape)}},
          {"y"},
          {{0, 0}, {0, 1}, {0, 2}},

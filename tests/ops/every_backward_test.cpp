@@ -169,6 +169,9 @@ void build_every_op(Forward& forward) {
   AddNormResult sum = add_rmsnorm(b, y, x, norm_weight("n2"), 1e-5, "norm2");
   y = swiglu(b, linear(b, sum.normed, forward.param("fc1", {16, 12}), std::nullopt, "fc1"),
              "swiglu");
+  const ValueId gated = geglu(
+      b, linear(b, sum.normed, forward.param("fc1g", {16, 12}), std::nullopt, "fc1g"), "geglu");
+  y = add(b, y, scale(b, gated, 0.5, "scaled"), "gated_twice");
   y = linear(b, y, forward.param("fc2", {12, 8}), std::nullopt, "fc2");
   sum = add_layernorm(b, y, sum.sum, norm_weight("n3"), norm_weight("b3"), 1e-5, "norm3");
   y = add(b, gelu(b, sum.normed, "gelu"), relu2(b, sum.normed, "relu2"), "activated");

@@ -10,17 +10,24 @@
 namespace braid {
 namespace {
 
-constexpr RopeScaling kLlama32{
+const RopeScaling kLlama32{
     .type = RopeType::kLlama3, .factor = 32, .original_max_position_embeddings = 8192};
-constexpr RopeScaling kDeepseekV3{.type = RopeType::kYarn,
+const RopeScaling kDeepseekV3{.type = RopeType::kYarn,
                                   .factor = 40,
                                   .original_max_position_embeddings = 4096,
                                   .mscale = 1,
                                   .mscale_all_dim = 1};
-constexpr RopeScaling kGptOss{.type = RopeType::kYarn,
+const RopeScaling kGptOss{.type = RopeType::kYarn,
                               .factor = 32,
                               .original_max_position_embeddings = 4096,
                               .truncate = false};
+
+/// Of six rotated elements.
+const RopeScaling kLongrope{.type = RopeType::kLongrope,
+                            .factor = 32,
+                            .original_max_position_embeddings = 4096,
+                            .short_factor = "1, 1.25, 2",
+                            .long_factor = "1,1.5 , 40.123456789012345"};
 
 struct Golden {
   size_t pair;
@@ -73,6 +80,36 @@ TEST(RopeFrequencies, AreThoseOfTransformers) {
       {{0, 1.0}, {1, 0.025}, {2, 0.0024999999}, {3, 0.00025}}, "step");
 }
 
+// As _compute_longrope_parameters of transformers 5.24: 1 / (factor theta^(2i/R)), in doubles here.
+TEST(RopeFrequencies, OfLongropeFollowTheTokensOfASequence) {
+  const std::vector<double> short_factors = {1, 1.25, 2};
+  const std::vector<double> long_factors = {1, 1.5, 40.123456789012345};
+  for (const auto& [tokens, factors] : {std::pair{int64_t{1}, short_factors},
+                                        {4096, short_factors},
+                                        {4097, long_factors},
+                                        {131072, long_factors}}) {
+    const std::vector<double> found = rope_frequencies(6, 10000, kLongrope.for_tokens(tokens));
+    ASSERT_EQ(found.size(), 3u);
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_DOUBLE_EQ(found[i],
+                       std::pow(10000.0, -2.0 * static_cast<double>(i) / 6.0) / factors[i])
+          << tokens << " tokens, pair " << i;
+    }
+  }
+  EXPECT_EQ(kLlama32.for_tokens(100000), kLlama32);
+  const RopeScaling one = kLongrope.for_tokens(5000);
+  EXPECT_EQ(one.for_tokens(1), one);
+}
+
+TEST(RopeFactors, AreReadAndWrittenWithAllBits) {
+  EXPECT_EQ(rope_factors("1, 1.5,40.123456789012345"),
+            (std::vector<double>{1, 1.5, 40.123456789012345}));
+  EXPECT_EQ(rope_factor_list({1, 1.1, 2.000000000000001}), "1, 1.1, 2.000000000000001");
+  for (const char* const bad : {"", "1,,2", "1, x", "1, -2", "0", "1 2", "inf", "nan", "1,2,"}) {
+    EXPECT_TRUE(rope_factors(bad).empty()) << bad;
+  }
+}
+
 TEST(RopeFrequencies, AreUnscaledWithoutAType) {
   const std::vector<double> plain = rope_frequencies(6, 100, {});
   ASSERT_EQ(plain.size(), 3u);
@@ -91,6 +128,12 @@ TEST(RopeAmplitude, IsTheAttentionFactorOfTransformers) {
   EXPECT_DOUBLE_EQ(rope_amplitude(unequal), 1.0857263992561355);
   unequal.attention_factor = 1.25;
   EXPECT_EQ(rope_amplitude(unequal), 1.25);
+  EXPECT_DOUBLE_EQ(rope_amplitude(kLongrope), 1.1902380714238083);
+  RopeScaling given = kLongrope;
+  given.attention_factor = 1.5;
+  EXPECT_EQ(rope_amplitude(given), 1.5);
+  given = {.type = RopeType::kLongrope, .factor = 1, .original_max_position_embeddings = 64};
+  EXPECT_EQ(rope_amplitude(given), 1.0);
 }
 
 TEST(RopeScoreScale, IsDeepseeksMscaleSquared) {
@@ -112,7 +155,7 @@ TEST(RopeScaling, AttributesAreThoseOfItsType) {
             (std::vector<std::string>{"rope_type", "factor", "original_max_position_embeddings",
                                       "low_freq_factor", "high_freq_factor"}));
   EXPECT_EQ(names({.type = RopeType::kLinear}), (std::vector<std::string>{"rope_type", "factor"}));
-  for (const RopeScaling& scaling : {RopeScaling{}, kLlama32, kDeepseekV3, kGptOss}) {
+  for (const RopeScaling& scaling : {RopeScaling{}, kLlama32, kDeepseekV3, kGptOss, kLongrope}) {
     const RopeAttributes attributes{
         .heads = 1, .kv_heads = 1, .head_size = 4, .sequence = 2, .scaling = scaling};
     const OpSpec spec{"rope",
@@ -141,6 +184,9 @@ TEST(RopeScaling, NamesParametersThatCannotBe) {
       {changed(kGptOss, [](RopeScaling& s) { s.beta_slow = 32; }), "beta_slow"},
       {changed(kGptOss, [](RopeScaling& s) { s.mscale = -1; }), "mscale"},
       {changed(kGptOss, [](RopeScaling& s) { s.attention_factor = NAN; }), "attention_factor"},
+      {changed(kLongrope, [](RopeScaling& s) { s.attention_factor = -1; }), "attention_factor"},
+      {changed(kLongrope, [](RopeScaling& s) { s.original_max_position_embeddings = 1; }),
+       "original_max_position_embeddings"},
   };
   for (const Bad& bad : cases) {
     const std::optional<RopeFault> fault = rope_fault(bad.scaling);
@@ -153,7 +199,7 @@ TEST(RopeScaling, NamesParametersThatCannotBe) {
                     {read(DType::kF32, {2, 12}), write(DType::kF32, {2, 12})}},
                    bad.parameter);
   }
-  for (const RopeScaling& good : {RopeScaling{}, kLlama32, kDeepseekV3, kGptOss}) {
+  for (const RopeScaling& good : {RopeScaling{}, kLlama32, kDeepseekV3, kGptOss, kLongrope}) {
     EXPECT_FALSE(rope_fault(good));
   }
 }

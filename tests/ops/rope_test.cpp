@@ -34,6 +34,14 @@ TEST(RopeCheck, RefusesHeadsThatDoNotFit) {
   }
 }
 
+TEST(RopeCheck, RefusesRotatedElementsThatAHeadDoesNotHave) {
+  for (const int64_t rotated : {3, 8, -2}) {
+    OpSpec spec = rope_spec();
+    spec.attributes.push_back({"rotated", rotated});
+    expect_refused(spec, "rotated must be even, and at most head_size");
+  }
+}
+
 TEST(RopeCheck, RefusesNegativeHeadsThatAddUpToTheRow) {
   expect_refused(
       with_attribute(with_attribute(rope_spec(), "heads", int64_t{-2}), "kv_heads", int64_t{5}),

@@ -67,6 +67,35 @@ const std::vector<Layout> kWindowLayouts = {
 
 INSTANTIATE_TEST_SUITE_P(Windows, ParityGrid, testing::ValuesIn(kWindowLayouts));
 
+const std::vector<Layout> kGemmaLayouts = {
+    {kGemmaModel, "ranks=4 shard=parameters"},
+    {kGemmaModel, "ranks=2 shard=gradients memory.recompute=norms"},
+    {kGemmaModel, "ranks=2 tensor=2 memory.recompute=full"},
+    {kGemmaModel, "ranks=4 tensor=4 sequence_parallel=true"},
+    {kGemmaModel, "ranks=8 tensor=2 sequence_parallel=true pipeline=2"},
+    {kGemmaModel, "ranks=4 pipeline=4 schedule=1f1b memory.recompute=attention"},
+    {kGemmaModel, "ranks=2 pipeline=2 virtual_stages=2 schedule=zb-v"},
+    {kGemmaModel, "ranks=4 context=2 tensor=2 sequence_parallel=true shard=optimizer"},
+    {kGemmaModel, "ranks=3 context=3 context_method=all_gather"},
+    {kGemmaModel, "ranks=4 context=4 context_method=a2a+ring train.sequence=16"},
+    {kGemmaModel, "ranks=2 context=2 data.document_mask=true"},
+    {kGemmaModel, "ranks=2 tensor=2 overlap.mode=manual overlap.pair_forward_backward=halves"},
+    {kGemmaModel, "ranks=2 tensor=2 sequence_parallel=true model.mtp_depth=1"},
+};
+
+INSTANTIATE_TEST_SUITE_P(Gemma, ParityGrid, testing::ValuesIn(kGemmaLayouts));
+
+/// Positions of parts of heads over tensor, pipeline and context ranks.
+const std::vector<Layout> kLongropeLayouts = {
+    {kLongropeModel, "ranks=4 tensor=4 sequence_parallel=true memory.recompute=full"},
+    {kLongropeModel, "ranks=4 context=2 pipeline=2"},
+    {kLongropeModel, "ranks=4 context=4 context_method=a2a+ring train.sequence=16"},
+    {kLongropeModel, "ranks=2 context=2 data.document_mask=true shard=parameters"},
+    {kLongropeModel, "ranks=2 tensor=2 overlap.mode=manual overlap.pair_forward_backward=halves"},
+};
+
+INSTANTIATE_TEST_SUITE_P(Longrope, ParityGrid, testing::ValuesIn(kLongropeLayouts));
+
 INSTANTIATE_TEST_SUITE_P(Documents, ParityGrid, testing::ValuesIn([] {
                            std::vector<Layout> list = kDocumentLayouts;
                            for (Layout& layout : list) {

@@ -107,6 +107,21 @@ inline constexpr const char* kWindowsModel =
     "model.heads=4 model.kv_heads=2 model.head_size=4 model.sliding_window=5 model.ffn=24 "
     "model.vocabulary=101";
 
+/// As Gemma 3: windows with positions of their own, norms behind blocks, embeddings that are
+/// scaled.
+inline constexpr const char* kGemmaModel =
+    "model.family=gemma3_text model.pattern=sliding+mlp*2,attention+mlp,sliding+mlp model.width=24 "
+    "model.heads=4 model.kv_heads=2 model.head_size=8 model.sliding_window=5 model.ffn=24 "
+    "model.query_pre_attn_scalar=9 model.rope_theta=1000 model.rope_local_base_freq=100 "
+    "model.rope_type=linear model.rope_factor=2 model.vocabulary=101";
+
+/// Half of each head is rotated, with the factors of sequences longer than eight tokens.
+inline constexpr const char* kLongropeModel =
+    "model.family=phi3 model.layers=4 model.width=24 model.heads=4 model.kv_heads=2 "
+    "model.head_size=8 model.partial_rotary_factor=0.5 model.ffn=24 model.vocabulary=101 "
+    "model.rope_type=longrope model.rope_factor=4 model.rope_original_max_position_embeddings=8 "
+    "model.rope_short_factor=1,2 model.rope_long_factor=1.5,3";
+
 inline std::vector<std::string> words(const std::string& text) {
   std::vector<std::string> list;
   for (size_t at = 0; at < text.size();) {

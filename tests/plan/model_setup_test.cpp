@@ -321,7 +321,7 @@ TEST(ResolveModel, RefusesKeysThatRotaryFrequenciesDoNotHave) {
   EXPECT_EQ(
       refused([](ModelConfig& c) { c.rope_factor = 2.0; }),
       "model.rope_factor = 2: model.rope_type = \"default\" has no such parameter; remove the "
-      "key, or set model.rope_type = \"linear\" or \"llama3\" or \"yarn\"");
+      "key, or set model.rope_type = \"linear\" or \"llama3\" or \"yarn\" or \"longrope\"");
   EXPECT_EQ(refused([](ModelConfig& c) { c.rope_type = "llama3"; }),
             "model.rope_original_max_position_embeddings = 0: must be the positions of the model "
             "before its context was extended");
@@ -342,6 +342,99 @@ TEST(ResolveModel, RefusesKeysThatRotaryFrequenciesDoNotHave) {
               c.rope_type = "linear";
             }),
             "model.rope_type = \"linear\": a gpt2 model has no rotary positions; remove the key");
+}
+
+TEST(ResolveModel, RotatesPartsOfHeadsWithFactorsOfTheirPairs) {
+  ModelConfig config = small_config();
+  config.head_size = 16;
+  config.partial_rotary_factor = 0.25;
+  config.rope_type = "longrope";
+  config.rope_factor = 4.0;
+  config.rope_original_max_position_embeddings = 64;
+  config.rope_short_factor = "1, 1.5";
+  config.rope_long_factor = "1,2";
+  const ModelSpec spec = resolve_model(config, 128, 300);
+  EXPECT_EQ(spec.rotated_size(), 4);
+  EXPECT_EQ(spec.rope_scaling.long_factor, "1,2");
+  EXPECT_EQ(resolve_model(model_keys(spec), 128, 300), spec);
+  const auto refused = [&](auto change) {
+    ModelConfig changed = config;
+    change(changed);
+    return message_of<ConfigError>([&] { resolve_model(changed, 128, 300); });
+  };
+  EXPECT_EQ(
+      refused([](ModelConfig& c) { c.rope_long_factor = "1,2,3"; }),
+      "model.rope_long_factor = \"1,2,3\": must list 2 positive numbers, one for each rotated "
+      "pair");
+  EXPECT_EQ(refused([](ModelConfig& c) { c.rope_short_factor.reset(); }),
+            "model.rope_short_factor = \"\": must list 2 positive numbers, one for each rotated "
+            "pair");
+  EXPECT_EQ(refused([](ModelConfig& c) { c.partial_rotary_factor = 0.2; }),
+            "model.partial_rotary_factor = 0.2: rotates 3 of model.head_size = 16 elements, which "
+            "must be pairs; set model.partial_rotary_factor = 0.25");
+  EXPECT_EQ(refused([](ModelConfig& c) { c.partial_rotary_factor = 0.0; }),
+            "model.partial_rotary_factor = 0: rotates 0 of model.head_size = 16 elements, which "
+            "must be pairs; set model.partial_rotary_factor = 0.125");
+  EXPECT_EQ(refused([](ModelConfig& c) { c.rope_original_max_position_embeddings = 1; }),
+            "model.rope_original_max_position_embeddings = 1: must be at least 2 with longrope");
+  ModelConfig other;
+  other.preset = "gpt2-124m";
+  other.partial_rotary_factor = 0.5;
+  EXPECT_EQ(message_of<ConfigError>([&] { resolve_model(other, 128, 0); }),
+            "model.partial_rotary_factor = 0.5: the model has no attention that rotates "
+            "heads; remove the key");
+}
+
+TEST(ResolveModel, TheFamilyOfGemmaSaysWhatItsNormsAndEmbeddingsAre) {
+  ModelConfig config = small_config();
+  config.family = "gemma3_text";
+  config.pattern = "sliding+mlp attention+mlp";
+  config.layers.reset();
+  config.sliding_window = 8;
+  config.rope_local_base_freq = 100.0;
+  config.query_pre_attn_scalar = 9;
+  const ModelSpec spec = resolve_model(config, 128, 300);
+  EXPECT_EQ(spec.norm_offset, 1);
+  EXPECT_TRUE(spec.post_norms && spec.scale_embedding && spec.tied_embeddings);
+  EXPECT_DOUBLE_EQ(spec.attention_scale(), 1.0 / 3);
+  EXPECT_EQ(resolve_model(model_keys(spec), 128, 300), spec);
+  config.post_norms = false;
+  config.norm_offset = 0;
+  const ModelSpec changed = resolve_model(config, 128, 300);
+  EXPECT_FALSE(changed.post_norms);
+  EXPECT_EQ(resolve_model(model_keys(changed), 128, 300), changed);
+  ModelConfig preset;
+  preset.preset = "gemma-3-4b";
+  const ModelSpec whole = resolve_model(preset, 128, 0);
+  EXPECT_EQ(whole, find_preset("gemma-3-4b").spec);
+  ModelConfig keys = model_keys(whole);
+  const ModelSpec again = resolve_model(keys, 128, 0);
+  EXPECT_EQ(again.rope_local_base_freq, 10000);
+  preset.sliding_window = 0;  // no windows, so no base of theirs
+  EXPECT_EQ(resolve_model(preset, 128, 0).rope_local_base_freq, 0);
+}
+
+TEST(ResolveModel, RefusesKeysOfGemmaThatDoNotFit) {
+  const auto refused = [](auto change) {
+    ModelConfig config = small_config();
+    change(config);
+    return message_of<ConfigError>([&] { resolve_model(config, 128, 300); });
+  };
+  EXPECT_EQ(refused([](ModelConfig& c) { c.rope_local_base_freq = 100.0; }),
+            "model.rope_local_base_freq = 100: no layer of model.pattern has \"sliding\"; remove "
+            "the key, or write \"sliding+mlp\" for layers with windows");
+  EXPECT_EQ(refused([](ModelConfig& c) {
+              c.family = "gpt2";
+              c.post_norms = true;
+            }),
+            "model.post_norms = true: a gpt2 model has LayerNorms, not RMSNorms; remove the key");
+  EXPECT_THAT(refused([](ModelConfig& c) {
+                c.family = "gemma3_text";
+                c.experts = 4;
+                c.experts_per_token = 2;
+                c.expert_ffn = 8;
+              }),
+              testing::StartsWith("model.family = \"gemma3_text\": experts have SwiGLU"));
 }
 
 TEST(ResolveModel, FewerLayersOfAPresetAreOfItsKinds) {

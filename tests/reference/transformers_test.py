@@ -71,6 +71,16 @@ def hybrid(pattern, **more):
                        "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": None, **more}}
 
 
+def gemma3(**more):
+    """Heads apart from the width, and windows with a base of their own."""
+    ropes = {"full_attention": {"rope_type": "linear", "rope_theta": 1e5, "factor": 4.0},
+             "sliding_attention": {"rope_type": "default", "rope_theta": 1e3}}
+    usual = {"num_hidden_layers": 3, "head_dim": 24, "rms_norm_eps": 1e-6, "query_pre_attn_scalar": 32, "sliding_window": 9,
+             "layer_types": ["sliding_attention", "sliding_attention", "full_attention"], "tie_word_embeddings": True,
+             "pad_token_id": None, "rope_parameters": ropes}
+    return llama("Gemma3ForCausalLM", **(usual | more))
+
+
 def gpt2(**more):
     return {"architecture": "GPT2LMHeadModel",
             "config": {"vocab_size": 96, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 48, "attn_pdrop": 0.0, "embd_pdrop": 0.0,
@@ -90,6 +100,9 @@ LLAMA3_ROPE = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low
 YARN_ROPE = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 256}
 YARN_WHOLE_ROPE = YARN_ROPE | {"truncate": False, "beta_fast": 16.0, "beta_slow": 2.0, "attention_factor": 1.25}
 DEEPSEEK_ROPE = YARN_ROPE | {"mscale": 0.707, "mscale_all_dim": 0.707, "beta_fast": 32, "beta_slow": 1}
+# Of 12 of a head's 16 elements. Longer sequences than the second number of positions have the long factors.
+LONGROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75, "original_max_position_embeddings": 32,
+            "short_factor": [1, 1.1, 1.25, 1.5, 2, 3], "long_factor": [1, 1.5, 3, 6.5, 12, 20]}
 SLOW_ROPE = {"rope_type": "default", "rope_theta": 1e6}
 MODELS = {
     "llama": llama("LlamaForCausalLM"),
@@ -104,6 +117,13 @@ MODELS = {
     "qwen3": llama("Qwen3ForCausalLM", head_dim=24),
     "phi3": llama("Phi3ForCausalLM", pad_token_id=None),
     "phi3_window": llama("Phi3ForCausalLM", sliding_window=9, num_key_value_heads=1, pad_token_id=None),
+    "gemma3": gemma3(),
+    "gemma3_untied": gemma3(hidden_size=60, tie_word_embeddings=False, num_key_value_heads=1),
+    "phi3_partial": llama("Phi3ForCausalLM", pad_token_id=None,
+                          rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.75}),
+    "phi3_longrope": llama("Phi3ForCausalLM", pad_token_id=None, original_max_position_embeddings=32, rope_parameters=LONGROPE),
+    "phi3_longrope_long": llama("Phi3ForCausalLM", pad_token_id=None, sliding_window=20, original_max_position_embeddings=24,
+                                rope_parameters=LONGROPE | {"original_max_position_embeddings": 24}),
     "qwen2_moe": experts("Qwen2MoeForCausalLM", shared_expert_intermediate_size=48, num_hidden_layers=3, mlp_only_layers=[1],
                          rope_parameters=SLOW_ROPE),
     "qwen3_moe": experts("Qwen3MoeForCausalLM", norm_topk_prob=True),

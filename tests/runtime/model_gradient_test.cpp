@@ -30,6 +30,8 @@ struct Case {
   bool documents = false;
   double z_loss = 0;
   int64_t sliding_window = 0;
+  double partial_rotary_factor = 1;
+  bool gemma = false;  ///< what Gemma 3 has beside its style
 };
 
 bool has_attention(const LayerPattern& layers) {
@@ -69,6 +71,12 @@ class DoubleModel {
               .max_positions = 7,
               .tied_embeddings = which.tied,
               .qkv_bias = !which.layers.has(kMlaBlock) && !which.layers.has(kMambaBlock),
+              .norm_offset = which.gemma ? 1 : 0,
+              .post_norms = which.gemma,
+              .scale_embedding = which.gemma,
+              .query_pre_attn_scalar = which.gemma ? 11 : 0,
+              .partial_rotary_factor = which.partial_rotary_factor,
+              .rope_local_base_freq = which.gemma ? 100.0 : 0.0,
               .rope_scaling = which.rope_scaling,
               .init_std = 0.3,
               .lora = which.lora},
@@ -379,6 +387,24 @@ INSTANTIATE_TEST_SUITE_P(
                               .original_max_position_embeddings = 64,
                               .mscale = 1,
                               .mscale_all_dim = 0.5}},
+        Case{.style = kGemma3Style,
+             .tied = true,
+             .kv_heads = 1,
+             .name = "gemma3",
+             .layers = LayerPattern::parse("sliding+mlp attention+mlp"),
+             .rope_scaling = {.type = RopeType::kLinear, .factor = 2},
+             .sliding_window = 3,
+             .gemma = true},
+        Case{.style = kPhi3Style,
+             .tied = false,
+             .kv_heads = 1,
+             .name = "longrope",
+             .rope_scaling = {.type = RopeType::kLongrope,
+                              .factor = 8,
+                              .original_max_position_embeddings = 4,
+                              .short_factor = "1, 1",
+                              .long_factor = "1.5, 3"},
+             .partial_rotary_factor = 0.7},
         Case{.style = kLlamaStyle,
              .tied = true,
              .kv_heads = 1,

@@ -82,6 +82,12 @@ TEST_F(HuggingFaceSourceTest, Phi3GivesTheLogitsOfItsDefinition) {
   expect_same_logits(theirs, folder_ / "m");
 }
 
+TEST_F(HuggingFaceSourceTest, Gemma3GivesTheLogitsOfItsDefinition) {
+  const TinyHfModel theirs = TinyHfModel::make_gemma3();
+  theirs.write(folder_ / "m", DType::kF32, 2);
+  expect_same_logits(theirs, folder_ / "m");
+}
+
 TEST_F(HuggingFaceSourceTest, Qwen2GivesTheLogitsOfItsDefinition) {
   const TinyHfModel theirs = TinyHfModel::make_qwen2();
   theirs.write(folder_ / "m", DType::kBF16, 3);

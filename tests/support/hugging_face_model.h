@@ -40,6 +40,7 @@ class TinyHfModel {
   bool tied = false;
   bool qkv_bias = false;
   bool gpt2 = false;
+  bool gemma = false;
   bool joined = false;  ///< files have query, key and value, and gate and up, in one tensor each
   std::vector<size_t> windows = {0, 0};  ///< by layer; 0: none
   std::string config;
@@ -87,6 +88,25 @@ class TinyHfModel {
             "intermediate_size": 10, "vocab_size": 11, "rms_norm_eps": 0.001, "rope_theta": 50.0,
             "max_position_embeddings": 16, "original_max_position_embeddings": 16,
             "hidden_act": "silu", "sliding_window": 4, "tie_word_embeddings": false})";
+    model.fill_llama();
+    return model;
+  }
+
+  /// A layer with a window of three keys in front of one without, whose positions are half as far
+  /// apart.
+  static TinyHfModel make_gemma3() {
+    TinyHfModel model;
+    model.gemma = true;
+    model.tied = true;
+    model.windows = {3, 0};
+    model.config =
+        R"({"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text",
+            "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "head_dim": 6, "intermediate_size": 10, "vocab_size": 11,
+            "rms_norm_eps": 0.001, "rope_theta": 50.0, "rope_local_base_freq": 20.0,
+            "rope_scaling": {"rope_type": "linear", "factor": 2.0},
+            "max_position_embeddings": 16, "hidden_activation": "gelu_pytorch_tanh",
+            "query_pre_attn_scalar": 9, "sliding_window": 3, "sliding_window_pattern": 2})";
     model.fill_llama();
     return model;
   }
@@ -163,11 +183,18 @@ class TinyHfModel {
       if (gpt2) {
         add(x.back(), row("transformer.wpe.weight", t));
       }
+      if (gemma) {
+        for (double& value : x.back()) {
+          value *= std::sqrt(static_cast<double>(width));
+        }
+      }
     }
     for (int64_t layer = 0; layer < layers; ++layer) {
-      x = gpt2 ? gpt2_layer(std::move(x), fmt::format("transformer.h.{}.", layer))
-               : llama_layer(std::move(x), fmt::format("model.layers.{}.", layer),
-                             windows[static_cast<size_t>(layer)]);
+      x = gpt2    ? gpt2_layer(std::move(x), fmt::format("transformer.h.{}.", layer))
+          : gemma ? gemma_layer(std::move(x), fmt::format("model.layers.{}.", layer),
+                                windows[static_cast<size_t>(layer)])
+                  : llama_layer(std::move(x), fmt::format("model.layers.{}.", layer),
+                                windows[static_cast<size_t>(layer)]);
     }
     const Vector last =
         gpt2 ? layernorm(x.back(), "transformer.ln_f") : rmsnorm(x.back(), "model.norm.weight");
@@ -207,6 +234,14 @@ class TinyHfModel {
       fill(at + "mlp.gate_proj.weight", {ffn, width});
       fill(at + "mlp.up_proj.weight", {ffn, width});
       fill(at + "mlp.down_proj.weight", {width, ffn});
+      if (gemma) {
+        for (const char* const name : {"pre_feedforward", "post_feedforward"}) {
+          fill(fmt::format("{}{}_layernorm.weight", at, name), {width}, 0.5);
+        }
+        for (const char* const name : {"q_norm", "k_norm"}) {
+          fill(fmt::format("{}self_attn.{}.weight", at, name), {head_size}, 0.5);
+        }
+      }
     }
     fill("model.norm.weight", {width}, 0.5);
     if (!tied) {
@@ -336,7 +371,7 @@ class TinyHfModel {
     }
     const double scale = 1.0 / std::sqrt(square / static_cast<double>(x.size()) + epsilon);
     for (size_t i = 0; i < x.size(); ++i) {
-      x[i] *= scale * tensors.at(weight).values[i];
+      x[i] *= scale * (tensors.at(weight).values[i] + (gemma ? 1.0 : 0.0));
     }
     return x;
   }
@@ -359,7 +394,7 @@ class TinyHfModel {
   }
 
   /// apply_rotary_pos_emb with rotate_half: cat(-x[d/2:], x[:d/2]).
-  void rotate(Vector& x, size_t position) const {
+  void rotate(Vector& x, double position, double theta) const {
     const auto size = static_cast<size_t>(head_size);
     for (size_t begin = 0; begin < x.size(); begin += size) {
       const Vector head(x.begin() + static_cast<std::ptrdiff_t>(begin),
@@ -368,7 +403,7 @@ class TinyHfModel {
         const size_t half = size / 2;
         const double frequency =
             1.0 / std::pow(theta, static_cast<double>(2 * (i % half)) / static_cast<double>(size));
-        const double angle = static_cast<double>(position) * frequency;
+        const double angle = position * frequency;
         const double turned = i < half ? -head[i + half] : head[i - half];
         x[begin + i] = head[i] * std::cos(angle) + turned * std::sin(angle);
       }
@@ -423,8 +458,8 @@ class TinyHfModel {
       q.push_back(projected(normed, at + "self_attn.q_proj"));
       k.push_back(projected(normed, at + "self_attn.k_proj"));
       v.push_back(projected(normed, at + "self_attn.v_proj"));
-      rotate(q.back(), t);
-      rotate(k.back(), t);
+      rotate(q.back(), static_cast<double>(t), theta);
+      rotate(k.back(), static_cast<double>(t), theta);
     }
     const Matrix mixed = attention(q, k, v, window);
     for (size_t t = 0; t < x.size(); ++t) {
@@ -438,6 +473,56 @@ class TinyHfModel {
       add(x[t], linear(hidden, at + "mlp.down_proj.weight"));
     }
     return x;
+  }
+
+  /// Each head alone, then its rotation; the scores are those of query_pre_attn_scalar = 9.
+  Vector gemma_heads(Vector x, const std::string& norm, double position, double base) const {
+    const auto size = static_cast<std::ptrdiff_t>(head_size);
+    for (auto head = x.begin(); head != x.end(); head += size) {
+      const Vector normed = rmsnorm({head, head + size}, norm);
+      std::copy(normed.begin(), normed.end(), head);
+    }
+    rotate(x, position, base);
+    return x;
+  }
+
+  Matrix gemma_layer(Matrix x, const std::string& at, size_t window) const {
+    Matrix q;
+    Matrix k;
+    Matrix v;
+    for (size_t t = 0; t < x.size(); ++t) {
+      const double position = static_cast<double>(t) / (window > 0 ? 1.0 : 2.0);
+      const double base = window > 0 ? 20.0 : theta;
+      const Vector normed = rmsnorm(x[t], at + "input_layernorm.weight");
+      q.push_back(gemma_heads(linear(normed, at + "self_attn.q_proj.weight"),
+                              at + "self_attn.q_norm.weight", position, base));
+      for (double& value : q.back()) {  // attention() divides by the root of a head's size
+        value *= std::sqrt(static_cast<double>(head_size)) / 3.0;
+      }
+      k.push_back(gemma_heads(linear(normed, at + "self_attn.k_proj.weight"),
+                              at + "self_attn.k_norm.weight", position, base));
+      v.push_back(linear(normed, at + "self_attn.v_proj.weight"));
+    }
+    const Matrix mixed = attention(q, k, v, window);
+    for (size_t t = 0; t < x.size(); ++t) {
+      add(x[t], rmsnorm(linear(mixed[t], at + "self_attn.o_proj.weight"),
+                        at + "post_attention_layernorm.weight"));
+      const Vector normed = rmsnorm(x[t], at + "pre_feedforward_layernorm.weight");
+      Vector hidden = linear(normed, at + "mlp.gate_proj.weight");
+      const Vector up = linear(normed, at + "mlp.up_proj.weight");
+      for (size_t i = 0; i < hidden.size(); ++i) {
+        hidden[i] = gelu(hidden[i]) * up[i];
+      }
+      add(x[t], rmsnorm(linear(hidden, at + "mlp.down_proj.weight"),
+                        at + "post_feedforward_layernorm.weight"));
+    }
+    return x;
+  }
+
+  /// gelu_new, which is gelu_pytorch_tanh.
+  static double gelu(double h) {
+    return 0.5 * h *
+           (1.0 + std::tanh(std::sqrt(2.0 / std::acos(-1.0)) * (h + 0.044715 * h * h * h)));
   }
 
   Matrix gpt2_layer(Matrix x, const std::string& at) const {
@@ -455,9 +540,8 @@ class TinyHfModel {
     for (size_t t = 0; t < x.size(); ++t) {
       add(x[t], conv1d(mixed[t], at + "attn.c_proj"));
       Vector hidden = conv1d(layernorm(x[t], at + "ln_2"), at + "mlp.c_fc");
-      for (double& h : hidden) {  // gelu_new
-        h = 0.5 * h *
-            (1.0 + std::tanh(std::sqrt(2.0 / std::acos(-1.0)) * (h + 0.044715 * h * h * h)));
+      for (double& h : hidden) {
+        h = gelu(h);
       }
       add(x[t], conv1d(hidden, at + "mlp.c_proj"));
     }

@@ -13,8 +13,8 @@
 namespace braid {
 
 inline const std::vector<std::string> kQuantizeSources = {
-    "swiglu",         "swiglu_backward", "gelu",        "gelu_backward", "relu2",
-    "relu2_backward", "rmsnorm",         "add_rmsnorm", "layernorm",     "add_layernorm"};
+    "swiglu", "swiglu_backward", "geglu",   "geglu_backward", "gelu",      "gelu_backward",
+    "relu2",  "relu2_backward",  "rmsnorm", "add_rmsnorm",    "layernorm", "add_layernorm"};
 
 /// The copies of a value [rows, columns], and what else attributes ask for. `inputs`: of its
 /// source, or the value itself.
@@ -46,10 +46,10 @@ inline OpSpec quantize_spec(const QuantizeAttributes& attributes, std::vector<Op
 inline std::vector<OperandSpec> source_operands(const std::string& of, DType dtype, int64_t rows,
                                                 int64_t columns) {
   const OperandSpec one = read(dtype, {rows, columns});
-  if (of == "swiglu") {
+  if (of == "swiglu" || of == "geglu") {
     return {read(dtype, {rows, 2 * columns})};
   }
-  if (of == "swiglu_backward") {
+  if (of == "swiglu_backward" || of == "geglu_backward") {
     return {one, read(dtype, {rows, columns / 2})};
   }
   if (of.ends_with("norm")) {

@@ -46,8 +46,29 @@ const BlockDefinition* find_block(std::string_view name) {
   return found == kBlocks.end() ? nullptr : *found;
 }
 
+namespace {
+
+std::string_view name_of_weights(const BlockDefinition& block) {
+  return block.variant_of.empty() ? block.name : block.variant_of;
+}
+
+}  // namespace
+
 std::string norm_name(const BlockDefinition& block) {
-  return fmt::format("{}_norm", block.variant_of.empty() ? block.name : block.variant_of);
+  return fmt::format("{}_norm", name_of_weights(block));
+}
+
+std::string post_norm_name(const BlockDefinition& block) {
+  return fmt::format("{}_post_norm", name_of_weights(block));
+}
+
+void add_block_parameters(ParameterList& list, const ModelSpec& spec,
+                          const BlockDefinition& block) {
+  list.norm(norm_name(block));
+  block.add_parameters(list, spec);
+  if (spec.post_norms) {
+    list.norm(post_norm_name(block));
+  }
 }
 
 BlockCost layer_cost(const ModelSpec& spec, const LayerSpec& layer, int64_t sequence) {

@@ -77,10 +77,16 @@ CpuKernel make_map_backward(const OpSpec& spec) {
   });
 }
 
-}  // namespace
+struct Silu {
+  template <class W>
+  static W value(W x) {
+    return x * vector_math::sigmoid(x);
+  }
+};
 
-// Pairs of gate and up; rows do not matter.
-CpuKernel make_swiglu(const OpSpec& spec, int /*num_workers*/) {
+/// Function(gate) * up of pairs; rows do not matter.
+template <class Function>
+CpuKernel make_gated(const OpSpec& spec) {
   const int64_t count = spec.operands[1].shape.num_elems();
   return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
     return {.run = [count](const KernelArgs& args) {
@@ -91,11 +97,21 @@ CpuKernel make_swiglu(const OpSpec& spec, int /*num_workers*/) {
         for (int64_t i = begin; i < end; ++i) {
           const Wide<T> gate = gate_up[2 * i];
           const Wide<T> up = gate_up[2 * i + 1];
-          store(y, i, gate * vector_math::sigmoid(gate) * up);
+          store(y, i, Function::template value<Wide<T>>(gate) * up);
         }
       });
     }};
   });
+}
+
+}  // namespace
+
+CpuKernel make_swiglu(const OpSpec& spec, int /*num_workers*/) {
+  return make_gated<Silu>(spec);
+}
+
+CpuKernel make_geglu(const OpSpec& spec, int /*num_workers*/) {
+  return make_gated<Gelu>(spec);
 }
 
 CpuKernel make_swiglu_backward(const OpSpec& spec, int /*num_workers*/) {
@@ -115,6 +131,27 @@ CpuKernel make_swiglu_backward(const OpSpec& spec, int /*num_workers*/) {
           const Wide<T> silu = gate * s;
           store(d_gate_up, 2 * i, d * up * (s + silu * (Wide<T>(1) - s)));
           store(d_gate_up, 2 * i + 1, d * silu);
+        }
+      });
+    }};
+  });
+}
+
+CpuKernel make_geglu_backward(const OpSpec& spec, int /*num_workers*/) {
+  const int64_t count = spec.operands[1].shape.num_elems();
+  return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
+    return {.run = [count](const KernelArgs& args) {
+      const T* const gate_up = args.data<const T>(0);
+      const T* const dy = args.data<const T>(1);
+      T* const d_gate_up = args.data<T>(2);
+      run_pieces(args.workers, count, kMinElemsPerPiece, [&](int, int64_t begin, int64_t end) {
+#pragma omp simd
+        for (int64_t i = begin; i < end; ++i) {
+          const Wide<T> gate = gate_up[2 * i];
+          const Wide<T> up = gate_up[2 * i + 1];
+          const Wide<T> d = dy[i];
+          store(d_gate_up, 2 * i, d * up * Gelu::slope<Wide<T>>(gate));
+          store(d_gate_up, 2 * i + 1, d * Gelu::value<Wide<T>>(gate));
         }
       });
     }};

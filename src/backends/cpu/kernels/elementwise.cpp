@@ -76,6 +76,21 @@ CpuKernel fill_zero_kernel(int64_t bytes) {
   }};
 }
 
+template <class T>
+CpuKernel scale_kernel(int64_t count, double factor) {
+  return {.run = [count, factor](const KernelArgs& args) {
+    const T* const x = args.data<const T>(0);
+    T* const y = args.data<T>(1);
+    const auto rounded = static_cast<Wide<T>>(static_cast<T>(static_cast<Wide<T>>(factor)));
+    run_pieces(args.workers, count, kMinElemsPerPiece, [&](int, int64_t begin, int64_t end) {
+#pragma omp simd
+      for (int64_t i = begin; i < end; ++i) {
+        store(y, i, static_cast<Wide<T>>(x[i]) * rounded);
+      }
+    });
+  }};
+}
+
 }  // namespace
 
 CpuKernel make_add(const OpSpec& spec, int /*num_workers*/) {
@@ -90,6 +105,12 @@ CpuKernel make_accumulate(const OpSpec& spec, int /*num_workers*/) {
                              [&]<class T>() { return accumulate_kernel<T, BFloat16>(count); });
   }
   return dispatch_dtype(spec, 0, [&]<class T>() { return accumulate_kernel<T, Wide<T>>(count); });
+}
+
+CpuKernel make_scale(const OpSpec& spec, int /*num_workers*/) {
+  const int64_t count = spec.operands[0].shape.num_elems();
+  const double factor = attributes_of<ScaleAttributes>(spec).factor;
+  return dispatch_dtype(spec, 0, [&]<class T>() { return scale_kernel<T>(count, factor); });
 }
 
 CpuKernel make_cast(const OpSpec& spec, int /*num_workers*/) {

@@ -10,6 +10,9 @@ CpuKernel make_swiglu(const OpSpec& spec, int num_workers);
 CpuKernel make_swiglu_backward(const OpSpec& spec, int num_workers);
 CpuKernel make_gelu(const OpSpec& spec, int num_workers);
 CpuKernel make_gelu_backward(const OpSpec& spec, int num_workers);
+CpuKernel make_geglu(const OpSpec& spec, int num_workers);
+CpuKernel make_geglu_backward(const OpSpec& spec, int num_workers);
+CpuKernel make_scale(const OpSpec& spec, int num_workers);
 CpuKernel make_relu2(const OpSpec& spec, int num_workers);
 CpuKernel make_relu2_backward(const OpSpec& spec, int num_workers);
 

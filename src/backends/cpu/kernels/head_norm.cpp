@@ -7,7 +7,7 @@
 #include "backends/cpu/kernels/support.h"
 #include "ops/attributes.h"
 
-// With h = x rstd and g = dy w, per normalised run of a row:
+// With h = x rstd and g = dy (w + weight_offset), per normalised run of a row:
 //   dx = rstd (g - h mean(g h));  dw = sum of dy h over rows, and over heads that share a weight
 namespace braid {
 namespace {
@@ -20,6 +20,7 @@ struct HeadRuns {
   int64_t count = 0;        ///< runs of a row
   int64_t query_width = 0;  ///< of a run of queries, and of their weight
   int64_t key_width = 0;
+  double offset = 0;  ///< of weights
 
   template <class Attributes>
   explicit HeadRuns(const Attributes& a)
@@ -28,7 +29,8 @@ struct HeadRuns {
         num_query(a.whole ? 1 : a.heads),
         count(a.whole ? 2 : a.heads + a.kv_heads),
         query_width((a.whole ? a.heads : 1) * a.head_size),
-        key_width((a.whole ? a.kv_heads : 1) * a.head_size) {}
+        key_width((a.whole ? a.kv_heads : 1) * a.head_size),
+        offset(a.offset.weight_offset) {}
 
   bool is_query(int64_t run) const { return run < num_query; }
   int64_t width(int64_t run) const { return is_query(run) ? query_width : key_width; }
@@ -38,18 +40,25 @@ struct HeadRuns {
   }
 };
 
+/// What all runs of a norm have in common.
+struct RunNorm {
+  double epsilon = 0;
+  double offset = 0;
+};
+
 template <class T>
-Wide<T> norm_run(const T* x, const T* w, int64_t width, double epsilon, T* y) {
+Wide<T> norm_run(const T* x, const T* w, int64_t width, const RunNorm& norm, T* y) {
   using W = Wide<T>;
+  const W offset(norm.offset);
   W squares = 0;
 #pragma omp simd reduction(+ : squares)
   for (int64_t c = 0; c < width; ++c) {
     squares += static_cast<W>(x[c]) * static_cast<W>(x[c]);
   }
-  const W rstd = W(1) / std::sqrt(squares / static_cast<W>(width) + W(epsilon));
+  const W rstd = W(1) / std::sqrt(squares / static_cast<W>(width) + W(norm.epsilon));
 #pragma omp simd
   for (int64_t c = 0; c < width; ++c) {
-    store(y, c, static_cast<W>(x[c]) * rstd * static_cast<W>(w[c]));
+    store(y, c, static_cast<W>(x[c]) * rstd * (static_cast<W>(w[c]) + offset));
   }
   return rstd;
 }
@@ -59,6 +68,7 @@ CpuKernel forward_kernel(const OpSpec& spec) {
   const auto attributes = attributes_of<HeadNormAttributes>(spec);
   const HeadRuns runs(attributes);
   const int64_t rows = spec.operands[0].shape[0];
+  const RunNorm norm{.epsilon = attributes.epsilon, .offset = runs.offset};
   return {.run = [=](const KernelArgs& args) {
     const T* const qkv = args.data<const T>(0);
     const T* const weights[] = {args.data<const T>(1), args.data<const T>(2)};
@@ -69,33 +79,13 @@ CpuKernel forward_kernel(const OpSpec& spec) {
         for (int64_t run = 0; run < runs.count; ++run) {
           const int64_t at = n * runs.row + runs.begin(run);
           rstd[n * runs.count + run] = norm_run(qkv + at, weights[runs.is_query(run) ? 0 : 1],
-                                                runs.width(run), attributes.epsilon, y + at);
+                                                runs.width(run), norm, y + at);
         }
         std::copy(qkv + n * runs.row + runs.normed, qkv + (n + 1) * runs.row,
                   y + n * runs.row + runs.normed);
       }
     });
   }};
-}
-
-/// One run: its part of d_qkv, and its addends of the weight's gradient.
-template <class T, class W = Wide<T>>
-void backward_run(const T* x, const T* w, W rstd, const T* dy, int64_t width, T* dx, W* dw) {
-  W sum_gh = 0;
-#pragma omp simd reduction(+ : sum_gh)
-  for (int64_t c = 0; c < width; ++c) {
-    const W h = static_cast<W>(x[c]) * rstd;
-    const W d = dy[c];
-    sum_gh += d * static_cast<W>(w[c]) * h;
-    dw[c] += d * h;
-  }
-  const W mean_gh = sum_gh / static_cast<W>(width);
-#pragma omp simd
-  for (int64_t c = 0; c < width; ++c) {
-    const W h = static_cast<W>(x[c]) * rstd;
-    const W g = static_cast<W>(dy[c]) * static_cast<W>(w[c]);
-    store(dx, c, rstd * (g - h * mean_gh));
-  }
 }
 
 /// Operands in the order in which ops/head_norm.h lists them.
@@ -117,15 +107,41 @@ struct BackwardOperands {
         sums{args.data<Wide<T>>(6), args.data<Wide<T>>(7)} {}
 };
 
+/// One run: its part of d_qkv, and its addends of the weight's gradient.
+template <class T, class W = Wide<T>>
+void backward_run(const BackwardOperands<T>& o, const HeadRuns& runs, int64_t n, int64_t run,
+                  W* dw) {
+  const int64_t at = n * runs.row + runs.begin(run);
+  const int64_t width = runs.width(run);
+  const T* const x = o.qkv + at;
+  const T* const w = o.weights[runs.is_query(run) ? 0 : 1];
+  const T* const dy = o.dy + at;
+  T* const dx = o.d_qkv + at;
+  const W rstd = o.rstd[n * runs.count + run];
+  const W offset(runs.offset);
+  W sum_gh = 0;
+#pragma omp simd reduction(+ : sum_gh)
+  for (int64_t c = 0; c < width; ++c) {
+    const W h = static_cast<W>(x[c]) * rstd;
+    const W d = dy[c];
+    sum_gh += d * (static_cast<W>(w[c]) + offset) * h;
+    dw[c] += d * h;
+  }
+  const W mean_gh = sum_gh / static_cast<W>(width);
+#pragma omp simd
+  for (int64_t c = 0; c < width; ++c) {
+    const W h = static_cast<W>(x[c]) * rstd;
+    const W g = static_cast<W>(dy[c]) * (static_cast<W>(w[c]) + offset);
+    store(dx, c, rstd * (g - h * mean_gh));
+  }
+}
+
 template <class T>
 void backward_row(const HeadRuns& runs, const BackwardOperands<T>& o, int64_t n,
                   Wide<T>* const (&partials)[2]) {
   const int64_t row = n * runs.row;
   for (int64_t run = 0; run < runs.count; ++run) {
-    const size_t kind = runs.is_query(run) ? 0 : 1;
-    const int64_t at = row + runs.begin(run);
-    backward_run(o.qkv + at, o.weights[kind], o.rstd[n * runs.count + run], o.dy + at,
-                 runs.width(run), o.d_qkv + at, partials[kind]);
+    backward_run(o, runs, n, run, partials[runs.is_query(run) ? 0 : 1]);
   }
   std::copy(o.dy + row + runs.normed, o.dy + row + runs.row, o.d_qkv + row + runs.normed);
 }

@@ -54,19 +54,20 @@ Wide<T> row_rstd(const T* x, int64_t width, Wide<T> mean, double epsilon) {
 }
 
 template <bool kCentred, class T>
-void norm_row(const NormForward<T>& o, int64_t n, int64_t width, double epsilon) {
+void norm_row(const NormForward<T>& o, int64_t n, int64_t width, const NormAttributes& attributes) {
   using W = Wide<T>;
+  const W offset(attributes.offset.weight_offset);
   const T* x = o.x + n * width;
   if (o.sum != nullptr) {
     add_row(x, o.residual + n * width, width, o.sum + n * width);
     x = o.sum + n * width;
   }
   const W mean = kCentred ? row_mean(x, width) : W(0);
-  const W rstd = row_rstd(x, width, mean, epsilon);
+  const W rstd = row_rstd(x, width, mean, attributes.epsilon);
   T* const y = o.y + n * width;
 #pragma omp simd
   for (int64_t c = 0; c < width; ++c) {
-    const W normed = (static_cast<W>(x[c]) - mean) * rstd * static_cast<W>(o.w[c]);
+    const W normed = (static_cast<W>(x[c]) - mean) * rstd * (static_cast<W>(o.w[c]) + offset);
     store(y, c, kCentred ? normed + static_cast<W>(o.b[c]) : normed);
   }
   if constexpr (kCentred) {
@@ -95,13 +96,13 @@ template <bool kCentred, bool kAdd>
 CpuKernel make_forward(const OpSpec& spec) {
   const int64_t rows = spec.operands[0].shape[0];
   const int64_t width = spec.operands[0].shape[1];
-  const double epsilon = attributes_of<NormAttributes>(spec).epsilon;
+  const auto attributes = attributes_of<NormAttributes>(spec);
   return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
     return {.run = [=](const KernelArgs& args) {
       const auto operands = forward_operands<kCentred, kAdd, T>(args);
       run_pieces(args.workers, rows, row_grain(width), [&](int, int64_t begin, int64_t end) {
         for (int64_t n = begin; n < end; ++n) {
-          norm_row<kCentred>(operands, n, width, epsilon);
+          norm_row<kCentred>(operands, n, width, attributes);
         }
       });
     }};

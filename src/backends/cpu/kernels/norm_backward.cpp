@@ -4,7 +4,7 @@
 #include "ops/attributes.h"
 #include "ops/norm.h"
 
-// With h = (x - mean) rstd and g = dy w, per row:
+// With h = (x - mean) rstd and g = dy (w + weight_offset), per row:
 //   layernorm: dx = rstd (g - mean(g) - h mean(g h));  rmsnorm: mean = 0 and without mean(g)
 //   dw = sum over rows of dy h;  db = sum over rows of dy
 namespace braid {
@@ -22,6 +22,7 @@ struct NormBackward {
   T* dx = nullptr;                // [N,C]
   Wide<T>* dw = nullptr;          // [C]
   Wide<T>* db = nullptr;          // [C]
+  Wide<T> offset = 0;             // of w
 };
 
 template <class W>
@@ -32,15 +33,17 @@ struct RowMeans {
 
 /// Also adds the row's contribution to dw and db.
 template <bool kCentred, class T, class W = Wide<T>>
-RowMeans<W> reduce_row(const T* x, const T* dy, const T* w, W mean, W rstd, int64_t width, W* dw,
+RowMeans<W> reduce_row(const NormBackward<T>& o, int64_t n, W mean, W rstd, int64_t width, W* dw,
                        W* db) {
+  const T* const x = o.x + n * width;
+  const T* const dy = o.dy + n * width;
   W sum_g = 0;
   W sum_gh = 0;
 #pragma omp simd reduction(+ : sum_g, sum_gh)
   for (int64_t c = 0; c < width; ++c) {
     const W h = (static_cast<W>(x[c]) - mean) * rstd;
     const W d = dy[c];
-    const W g = d * static_cast<W>(w[c]);
+    const W g = d * (static_cast<W>(o.w[c]) + o.offset);
     sum_gh += g * h;
     dw[c] += d * h;
     if constexpr (kCentred) {
@@ -59,7 +62,7 @@ void write_dx(const NormBackward<T>& o, int64_t n, int64_t width, W mean, W rstd
   T* const dx = o.dx + n * width;
   const auto slope = [&](int64_t c) {
     const W h = (static_cast<W>(x[c]) - mean) * rstd;
-    const W g = static_cast<W>(dy[c]) * static_cast<W>(o.w[c]);
+    const W g = static_cast<W>(dy[c]) * (static_cast<W>(o.w[c]) + o.offset);
     return rstd * (g - h * means.gh - (kCentred ? means.g : W(0)));
   };
   if (o.d_sum == nullptr) {
@@ -78,15 +81,17 @@ void write_dx(const NormBackward<T>& o, int64_t n, int64_t width, W mean, W rstd
 
 /// Operands in the order in which ops/norm.h lists them.
 template <bool kCentred, class T>
-NormBackward<T> backward_operands(const KernelArgs& args, bool has_d_sum) {
+NormBackward<T> backward_operands(const KernelArgs& args,
+                                  const NormBackwardAttributes& attributes) {
   size_t next = 0;
   NormBackward<T> o;
+  o.offset = static_cast<Wide<T>>(attributes.offset.weight_offset);
   o.x = args.data<const T>(next++);
   o.w = args.data<const T>(next++);
   o.mean = kCentred ? args.data<const Wide<T>>(next++) : nullptr;
   o.rstd = args.data<const Wide<T>>(next++);
   o.dy = args.data<const T>(next++);
-  o.d_sum = has_d_sum ? args.data<const T>(next++) : nullptr;
+  o.d_sum = attributes.has_d_sum ? args.data<const T>(next++) : nullptr;
   o.dx = args.data<T>(next++);
   o.dw = args.data<Wide<T>>(next++);
   o.db = kCentred ? args.data<Wide<T>>(next++) : nullptr;
@@ -104,8 +109,7 @@ void backward_block(const NormBackward<T>& o, int64_t begin, int64_t end, int64_
   for (int64_t n = begin; n < end; ++n) {
     const W mean = kCentred ? o.mean[n] : W(0);
     const W rstd = o.rstd[n];
-    const auto means =
-        reduce_row<kCentred>(o.x + n * width, o.dy + n * width, o.w, mean, rstd, width, dw, db);
+    const auto means = reduce_row<kCentred>(o, n, mean, rstd, width, dw, db);
     write_dx<kCentred>(o, n, width, mean, rstd, means);
   }
 }
@@ -137,9 +141,8 @@ CpuKernel backward_kernel(const OpSpec& spec) {
   const auto attributes = attributes_of<NormBackwardAttributes>(spec);
   return {.run =
               [=](const KernelArgs& args) {
-                run_backward<kCentred>(args,
-                                       backward_operands<kCentred, T>(args, attributes.has_d_sum),
-                                       rows, width, attributes.accumulate);
+                run_backward<kCentred>(args, backward_operands<kCentred, T>(args, attributes), rows,
+                                       width, attributes.accumulate);
               },
           .scratch_bytes = partial_sums_bytes<Wide<T>>(rows, width) * (kCentred ? 2 : 1)};
 }

@@ -36,14 +36,14 @@ CudaKernel make_map_backward(const OpSpec& spec) {
   });
 }
 
-}  // namespace
-
-CudaKernel make_cuda_swiglu(const OpSpec& spec, CudaContext& /*context*/) {
+/// Of pairs of gate and up.
+template <template <class> class Function>
+CudaKernel make_gated(const OpSpec& spec) {
   const int64_t count = spec.operands[1].shape.num_elems();
   return dispatch_cuda_dtype(spec, 0, [count]<class T>() -> CudaKernel {
     return {.launch = [count](const CudaKernelArgs& args) {
       launch_map<false>(
-          Swiglu<T>{},
+          Function<T>{},
           MapArgs<GateUp<T>, T>{
               .a = args.data<const GateUp<T>>(0), .out = args.data<T>(1), .count = count},
           args.stream);
@@ -51,11 +51,12 @@ CudaKernel make_cuda_swiglu(const OpSpec& spec, CudaContext& /*context*/) {
   });
 }
 
-CudaKernel make_cuda_swiglu_backward(const OpSpec& spec, CudaContext& /*context*/) {
+template <template <class> class Function>
+CudaKernel make_gated_backward(const OpSpec& spec) {
   const int64_t count = spec.operands[1].shape.num_elems();
   return dispatch_cuda_dtype(spec, 0, [count]<class T>() -> CudaKernel {
     return {.launch = [count](const CudaKernelArgs& args) {
-      launch_map<true>(SwigluBackward<T>{},
+      launch_map<true>(Function<T>{},
                        MapArgs<GateUp<T>, GateUp<T>, T>{.a = args.data<const GateUp<T>>(0),
                                                         .b = args.data<const T>(1),
                                                         .out = args.data<GateUp<T>>(2),
@@ -63,6 +64,24 @@ CudaKernel make_cuda_swiglu_backward(const OpSpec& spec, CudaContext& /*context*
                        args.stream);
     }};
   });
+}
+
+}  // namespace
+
+CudaKernel make_cuda_swiglu(const OpSpec& spec, CudaContext& /*context*/) {
+  return make_gated<Swiglu>(spec);
+}
+
+CudaKernel make_cuda_swiglu_backward(const OpSpec& spec, CudaContext& /*context*/) {
+  return make_gated_backward<SwigluBackward>(spec);
+}
+
+CudaKernel make_cuda_geglu(const OpSpec& spec, CudaContext& /*context*/) {
+  return make_gated<Geglu>(spec);
+}
+
+CudaKernel make_cuda_geglu_backward(const OpSpec& spec, CudaContext& /*context*/) {
+  return make_gated_backward<GegluBackward>(spec);
 }
 
 CudaKernel make_cuda_gelu(const OpSpec& spec, CudaContext& /*context*/) {

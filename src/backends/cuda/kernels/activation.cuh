@@ -26,6 +26,18 @@ struct GeluBackward {
   }
 };
 
+template <class T>
+struct Geglu {
+  __device__ float operator()(GateUp<float> x) const { return Gelu<T>{}(x.gate) * x.up; }
+};
+
+template <class T>
+struct GegluBackward {
+  __device__ GateUp<float> operator()(GateUp<float> x, float dy) const {
+    return {.gate = GeluBackward<T>{}(x.gate, dy * x.up), .up = dy * Gelu<T>{}(x.gate)};
+  }
+};
+
 /// max(x, 0), written so that NaN is preserved.
 __device__ inline float positive_part(float x) {
   return x < 0.0f ? 0.0f : x;

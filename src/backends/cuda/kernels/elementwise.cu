@@ -25,6 +25,11 @@ struct Identity {
   }
 };
 
+struct Scale {
+  float factor;
+  __device__ float operator()(float x) const { return x * factor; }
+};
+
 template <class In, class Out>
 CudaKernel cast_kernel(int64_t count) {
   return {.launch = [count](const CudaKernelArgs& args) {
@@ -123,6 +128,20 @@ CudaKernel make_cuda_accumulate(const OpSpec& spec, CudaContext& /*context*/) {
                          args.stream);
       }};
     });
+  });
+}
+
+CudaKernel make_cuda_scale(const OpSpec& spec, CudaContext& /*context*/) {
+  const int64_t count = spec.operands[0].shape.num_elems();
+  const auto factor = static_cast<float>(attributes_of<ScaleAttributes>(spec).factor);
+  return dispatch_cuda_dtype(spec, 0, [=]<class T>() -> CudaKernel {
+    const float rounded = sizeof(T) == 2 ? static_cast<float>(BFloat16(factor)) : factor;
+    return {.launch = [=](const CudaKernelArgs& args) {
+      launch_map<false>(
+          Scale{rounded},
+          MapArgs<T, T>{.a = args.data<const T>(0), .out = args.data<T>(1), .count = count},
+          args.stream);
+    }};
   });
 }
 

@@ -10,6 +10,9 @@ CudaKernel make_cuda_swiglu(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_swiglu_backward(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_gelu(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_gelu_backward(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_geglu(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_geglu_backward(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_scale(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_relu2(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_relu2_backward(const OpSpec& spec, CudaContext& context);
 

@@ -39,6 +39,7 @@ struct HeadNormArgs {
   int num_runs[kKinds] = {};  // of each kind
   int widths[kKinds] = {};    // of a run of each kind
   float epsilon = 0;
+  float offset = 0;  // of weights
 
   __host__ __device__ int num_normed() const { return num_runs[0] + num_runs[1]; }
 };
@@ -134,7 +135,7 @@ __device__ void norm_run(const HeadNormArgs<T>& args, const Run& run, Team& team
     for (int k = 0; k < K; ++k) {
 #pragma unroll
       for (int i = 0; i < kVector; ++i) {
-        x.vectors[k].elems[i] = narrow<T>(x.at(k, i) * rstd * w.at(k, i));
+        x.vectors[k].elems[i] = narrow<T>(x.at(k, i) * rstd * (w.at(k, i) + args.offset));
       }
     }
     if (Team::thread() == 0) {
@@ -167,7 +168,7 @@ __device__ void backward_run(const HeadNormArgs<T>& args, const Run& run, Team& 
 #pragma unroll
       for (int i = 0; i < kVector; ++i) {
         const float h = x.at(k, i) * rstd;
-        sum_gh += dy.at(k, i) * w.at(k, i) * h;
+        sum_gh += dy.at(k, i) * (w.at(k, i) + args.offset) * h;
         sums.of[k][i] += dy.at(k, i) * h;
       }
     }
@@ -176,7 +177,7 @@ __device__ void backward_run(const HeadNormArgs<T>& args, const Run& run, Team& 
     for (int k = 0; k < K; ++k) {
 #pragma unroll
       for (int i = 0; i < kVector; ++i) {
-        const float g = dy.at(k, i) * w.at(k, i);
+        const float g = dy.at(k, i) * (w.at(k, i) + args.offset);
         dy.vectors[k].elems[i] = narrow<T>(rstd * (g - x.at(k, i) * rstd * mean_gh));
       }
     }
@@ -309,6 +310,7 @@ HeadNormArgs<T> head_norm_args(const OpSpec& spec, const Attributes& attributes)
   HeadNormArgs<T> args;
   args.rows = spec.operands[0].shape[0];
   args.row = spec.operands[0].shape[1];
+  args.offset = static_cast<float>(attributes.offset.weight_offset);
   int begin = 0;
   for (int kind = 0; kind < kKinds; ++kind) {
     const auto elems = static_cast<int>(counts[kind] * attributes.head_size);

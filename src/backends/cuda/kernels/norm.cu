@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(1024) norm_forward_kernel(NormForwardArgs<T> a
       if constexpr (kCentred) {
         b = load_vector<V, kAligned>(args.b + c, args.width - c);
       }
-      const auto y = normed<kCentred>(x[k], mean, rstd, w, b);
+      const auto y = normed<kCentred>(x[k], NormOfRow{mean, rstd, args.offset}, w, b);
       if constexpr (kStoresY) {
         store_vector<kAligned>(args.y + at_row + c, y, args.width - c);
       } else {
@@ -184,14 +184,15 @@ void launch_any_form(bool centred, const NormForwardArgs<T>& args, cudaStream_t 
 CudaKernel make_forward(const OpSpec& spec, const NormForm& form) {
   const int64_t rows = spec.operands[0].shape[0];
   const int64_t width = spec.operands[0].shape[1];
-  const double epsilon = attributes_of<NormAttributes>(spec).epsilon;
+  const auto attributes = attributes_of<NormAttributes>(spec);
   return dispatch_cuda_dtype(spec, 0, [&]<class T>() -> CudaKernel {
     check_norm_width<T>(spec, width);
     return {.launch = [=](const CudaKernelArgs& args) {
       auto o = norm_operands<T>(form, args);
       o.rows = rows;
       o.width = width;
-      o.epsilon = static_cast<float>(epsilon);
+      o.epsilon = static_cast<float>(attributes.epsilon);
+      o.offset = static_cast<float>(attributes.offset.weight_offset);
       launch_any_form<true>(form.centred, o, args.stream);
     }};
   });

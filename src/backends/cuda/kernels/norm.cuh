@@ -24,6 +24,7 @@ struct NormForwardArgs {
   int64_t rows = 0;
   int64_t width = 0;
   float epsilon = 0;
+  float offset = 0;  // of w
 };
 
 /// One of the four ops of ops/norm.h; or what a quantize task has of it, which lacks y.
@@ -61,16 +62,23 @@ void check_norm_width(const OpSpec& spec, int64_t width) {
 /// |y|, as bits of a float.
 void launch_norm_statistics(bool centred, const NormForwardArgs<Bf16>& args, cudaStream_t stream);
 
+/// What is the same for all elements of a row.
+struct NormOfRow {
+  float mean;
+  float rstd;
+  float offset;  ///< of w; rmsnorm only
+};
+
 /// Elements of y, with the same bits in every kernel.
 template <bool kCentred, class T, int V>
-__device__ DeviceVector<T, V> normed(const DeviceVector<T, V>& x, float mean, float rstd,
+__device__ DeviceVector<T, V> normed(const DeviceVector<T, V>& x, const NormOfRow& row,
                                      const DeviceVector<T, V>& w, const DeviceVector<T, V>& b) {
   DeviceVector<T, V> y;
 #pragma unroll
   for (int i = 0; i < V; ++i) {
-    const float scaled = (widen(x.elems[i]) - mean) * rstd;
+    const float scaled = (widen(x.elems[i]) - row.mean) * row.rstd;
     y.elems[i] = narrow<T>(kCentred ? fmaf(scaled, widen(w.elems[i]), widen(b.elems[i]))
-                                    : scaled * widen(w.elems[i]));
+                                    : scaled * (widen(w.elems[i]) + row.offset));
   }
   return y;
 }

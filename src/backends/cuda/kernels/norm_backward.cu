@@ -12,7 +12,7 @@
 #include "ops/attributes.h"
 #include "ops/norm.h"
 
-// With u = x - mean, h = u rstd and g = dy w, per row:
+// With u = x - mean, h = u rstd and g = dy (w + weight_offset), per row:
 //   layernorm: dx = rstd (g - mean(g) - h mean(g h)) = rstd g - u rstd^3 mean(g u) - rstd mean(g)
 //   rmsnorm: mean = 0 and without mean(g)
 //   dw = sum over rows of dy h;  db = sum over rows of dy
@@ -40,6 +40,7 @@ struct NormBackwardArgs {
   float* db = nullptr;          // f32 [num_blocks,C]
   int64_t rows = 0;
   int64_t width = 0;
+  float offset = 0;  // of w
 };
 
 /// Rows being loaded or in use: as many as fit into the shared memory of a multiprocessor with 512
@@ -179,7 +180,7 @@ __global__ void __launch_bounds__(kMaxThreads, K == 1 ? 2 : 1)
       for (int i = 0; i < V; ++i) {
         const float u = widen(x[k].elems[i]) - mean;
         const float d = widen(dy[k].elems[i]);
-        const float g = d * widen(w[k].elems[i]);
+        const float g = d * (widen(w[k].elems[i]) + args.offset);
         sums.y += g * u;
         dw[k][i] += d * (u * rstd);
         if constexpr (kCentred) {
@@ -210,7 +211,7 @@ __global__ void __launch_bounds__(kMaxThreads, K == 1 ? 2 : 1)
 #pragma unroll
       for (int i = 0; i < V; ++i) {
         const float u = widen(x[k].elems[i]) - mean;
-        const float g = widen(dy[k].elems[i]) * widen(w[k].elems[i]);
+        const float g = widen(dy[k].elems[i]) * (widen(w[k].elems[i]) + args.offset);
         const float rest = args.d_sum == nullptr ? 0.0f : widen(d_sum.elems[i]);
         dx.elems[i] = narrow<T>(rstd * g - of_u * u - of_one + rest);
       }
@@ -293,6 +294,7 @@ CudaKernel backward_kernel(const OpSpec& spec) {
         o.db, kCentred ? reinterpret_cast<float*>(args.scratch + partial_bytes) : nullptr);
     o.rows = rows;
     o.width = width;
+    o.offset = static_cast<float>(attributes.offset.weight_offset);
     if (width % V == 0 && all_aligned(16, {o.x, o.w, o.dy, o.d_sum, o.dx})) {
       launch_norm_backward<kCentred, true>(o, grid, args.stream);
     } else {

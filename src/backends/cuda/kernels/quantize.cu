@@ -130,6 +130,8 @@ constexpr SourceEntry kSources[] = {
     {"swiglu", launch_for<MapSource<false, Swiglu<Bf16>, BfGateUp, Bf16>>},
     {"swiglu_backward",
      launch_for<MapSource<true, SwigluBackward<Bf16>, BfGateUp, BfGateUp, Bf16>>},
+    {"geglu", launch_for<MapSource<false, Geglu<Bf16>, BfGateUp, Bf16>>},
+    {"geglu_backward", launch_for<MapSource<true, GegluBackward<Bf16>, BfGateUp, BfGateUp, Bf16>>},
     {"gelu", launch_for<MapSource<false, Gelu<Bf16>, Bf16, Bf16>>},
     {"gelu_backward", launch_for<MapSource<true, GeluBackward<Bf16>, Bf16, Bf16>>},
     {"relu2", launch_for<MapSource<false, Relu2<Bf16>, Bf16, Bf16>>},

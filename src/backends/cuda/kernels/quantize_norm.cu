@@ -17,7 +17,8 @@ NormSource<kCentred> source_of(const NormForwardArgs<Bf16>& norm) {
           .w = norm.w,
           .b = norm.b,
           .mean = norm.mean,
-          .rstd = norm.rstd};
+          .rstd = norm.rstd,
+          .offset = norm.offset};
 }
 
 using NormLaunch = void (*)(const NormForwardArgs<Bf16>&, const QuantizeArgs&, cudaStream_t);
@@ -43,7 +44,7 @@ QuantizeLaunch quantize_norm_launch(const OpSpec& spec, const NormForm& form) {
         attributes.source.of);
   const Shape x = spec.operands[0].shape;
   check_norm_width<Bf16>(spec, x[1]);
-  const double epsilon = attributes_of<NormAttributes>(*quantize_source(spec)).epsilon;
+  const auto norm_attributes = attributes_of<NormAttributes>(*quantize_source(spec));
   const NormLaunch launch = form.centred ? launch_for_block<true>(attributes.block)
                                          : launch_for_block<false>(attributes.block);
   return [=, has_one_scale = attributes.block == 0](const CudaKernelArgs& args,
@@ -51,7 +52,8 @@ QuantizeLaunch quantize_norm_launch(const OpSpec& spec, const NormForm& form) {
     auto norm = norm_operands<Bf16>(form, args);
     norm.rows = x[0];
     norm.width = x[1];
-    norm.epsilon = static_cast<float>(epsilon);
+    norm.epsilon = static_cast<float>(norm_attributes.epsilon);
+    norm.offset = static_cast<float>(norm_attributes.offset.weight_offset);
     QuantizeArgs copies = quantize;
     if (has_one_scale) {
       norm.magnitudes = reinterpret_cast<uint32_t*>(args.scratch);

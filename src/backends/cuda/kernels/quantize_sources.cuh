@@ -114,6 +114,7 @@ struct NormSource {
   const Bf16* b = nullptr;
   const float* mean = nullptr;
   const float* rstd = nullptr;
+  float offset = 0;
 
   bool is_aligned() const { return all_aligned(16, {a, w, b}); }
 
@@ -129,7 +130,7 @@ struct NormSource {
   }
   __device__ DeviceVector<Bf16, kVector> result(const DeviceVector<Bf16, kVector>& x,
                                                 const Row& row, const Columns& columns) const {
-    return normed<kCentred>(x, row.mean, row.rstd, columns.w, columns.b);
+    return normed<kCentred>(x, NormOfRow{row.mean, row.rstd, offset}, columns.w, columns.b);
   }
 };
 

@@ -21,6 +21,9 @@ constexpr std::array kKernels = {
     KernelEntry{"swiglu_backward", make_cuda_swiglu_backward},
     KernelEntry{"gelu", make_cuda_gelu},
     KernelEntry{"gelu_backward", make_cuda_gelu_backward},
+    KernelEntry{"geglu", make_cuda_geglu},
+    KernelEntry{"geglu_backward", make_cuda_geglu_backward},
+    KernelEntry{"scale", make_cuda_scale},
     KernelEntry{"relu2", make_cuda_relu2},
     KernelEntry{"relu2_backward", make_cuda_relu2_backward},
 #ifdef BRAID_HAS_CUDA_ATTENTION  // cudnn-frontend was found

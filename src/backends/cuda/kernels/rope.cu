@@ -7,8 +7,9 @@
 #include "backends/cuda/kernels/rope_angles.cuh"
 #include "ops/attributes.h"
 
-// One block per token with all its heads. The D/2 angles are computed once per token, in shared
-// memory, while the first loads are in flight, so no table is read or stored.
+// One block per token with all its heads. The R/2 angles are computed once per token, in shared
+// memory, while the first loads are in flight, so no table is read or stored. R is D, or less where
+// only the first elements of a head are rotated.
 namespace braid {
 namespace {
 
@@ -21,10 +22,23 @@ struct RopeArgs {
   TokenPositions positions;
   int heads = 0;    // of a row, including value heads
   int rotated = 0;  // the first ones of them
-  int pairs = 0;    // D/2
+  int pairs = 0;    // R/2
+  int half = 0;     // D/2
 };
 
-/// One item of a token: V pairs of one head, the elements c..c+V and those D/2 after them.
+/// Where the two vectors of an item begin in its head: the elements c..c+V of pairs and those R/2
+/// behind them; of elements that are not rotated, two vectors one behind the other.
+struct ItemPlace {
+  int first;
+  int second;
+};
+
+template <int V>
+__device__ ItemPlace place_of(int c, int pairs) {
+  return c < pairs ? ItemPlace{c, pairs + c} : ItemPlace{2 * c, 2 * c + V};
+}
+
+/// One item of a token: 2 V elements of one head.
 template <class T, int V>
 struct PairVectors {
   DeviceVector<T, V> first;
@@ -32,8 +46,9 @@ struct PairVectors {
 };
 
 template <class T, int V>
-__device__ PairVectors<T, V> load_pairs(const T* head, int c, int pairs) {
-  return {load_vector<V, (V > 1)>(head + c, V), load_vector<V, (V > 1)>(head + pairs + c, V)};
+__device__ PairVectors<T, V> load_pairs(const T* head, ItemPlace at) {
+  return {load_vector<V, (V > 1)>(head + at.first, V),
+          load_vector<V, (V > 1)>(head + at.second, V)};
 }
 
 template <class T, int V>
@@ -52,10 +67,10 @@ template <int V, int kUnroll, class T>
 __global__ void __launch_bounds__(512)
     rope_kernel(RopeArgs<T> args, const __grid_constant__ HalfTurns half_turns) {
   __shared__ float2 cos_sin[kMaxPairs];
-  const int items_per_head = args.pairs / V;
+  const int items_per_head = args.half / V;
   const int items = args.heads * items_per_head;
   const int64_t row = blockIdx.x;
-  const int64_t at_row = row * 2 * args.heads * args.pairs;
+  const int64_t at_row = row * 2 * args.heads * args.half;
   const int threads = static_cast<int>(blockDim.x);
   const double position = row_position(args.positions, args.sequence, args.starts, row);
 
@@ -68,7 +83,8 @@ __global__ void __launch_bounds__(512)
       if (at < items) {
         const int head = at / items_per_head;
         const int c = (at - head * items_per_head) * V;
-        item[u] = load_pairs<T, V>(args.qkv + at_row + head * 2 * args.pairs, c, args.pairs);
+        item[u] = load_pairs<T, V>(args.qkv + at_row + head * 2 * args.half,
+                                     place_of<V>(c, args.pairs));
       }
     }
     if (begin == static_cast<int>(threadIdx.x)) {
@@ -83,12 +99,13 @@ __global__ void __launch_bounds__(512)
       if (at < items) {
         const int head = at / items_per_head;
         const int c = (at - head * items_per_head) * V;
-        if (head < args.rotated) {
+        if (head < args.rotated && c < args.pairs) {
           rotate(item[u], cos_sin + c);
         }
-        T* const to = args.out + at_row + head * 2 * args.pairs + c;
-        store_vector<(V > 1)>(to, item[u].first, V);
-        store_vector<(V > 1)>(to + args.pairs, item[u].second, V);
+        const ItemPlace place = place_of<V>(c, args.pairs);
+        T* const to = args.out + at_row + head * 2 * args.half;
+        store_vector<(V > 1)>(to + place.first, item[u].first, V);
+        store_vector<(V > 1)>(to + place.second, item[u].second, V);
       }
     }
   }
@@ -98,7 +115,7 @@ template <int V, class T>
 void launch_rope(const RopeArgs<T>& args, const HalfTurns& turns, int64_t rows,
                  cudaStream_t stream) {
   constexpr int kUnroll = 2;
-  const int64_t items = int64_t{args.heads} * args.pairs / V;
+  const int64_t items = int64_t{args.heads} * args.half / V;
   const auto threads =
       static_cast<unsigned>(std::min<int64_t>(512, ceil_div(items, kUnroll * 32) * 32));
   rope_kernel<V, kUnroll><<<grid_of(rows), threads, 0, stream>>>(args, turns);
@@ -110,10 +127,10 @@ void launch_rope(const RopeArgs<T>& args, const HalfTurns& turns, int64_t rows,
 CudaKernel make_cuda_rope(const OpSpec& spec, CudaContext& /*context*/) {
   const auto attributes = attributes_of<RopeAttributes>(spec);
   const int64_t rows = spec.operands[0].shape[0];
-  check(attributes.head_size <= 2 * kMaxPairs,
-        "op rope: a head of {} elements; its kernel takes up to {}", attributes.head_size,
+  check(attributes.rotated() <= 2 * kMaxPairs,
+        "op rope: {} rotated elements of a head; its kernel takes up to {}", attributes.rotated(),
         2 * kMaxPairs);
-  const HalfTurns turns = half_turns_of({.rotated = attributes.head_size,
+  const HalfTurns turns = half_turns_of({.rotated = attributes.rotated(),
                                          .theta = attributes.theta,
                                          .scaling = attributes.scaling,
                                          .inverse = attributes.inverse});
@@ -124,13 +141,15 @@ CudaKernel make_cuda_rope(const OpSpec& spec, CudaContext& /*context*/) {
     shape.positions = attributes.positions;
     shape.rotated = static_cast<int>(attributes.heads + attributes.kv_heads);
     shape.heads = static_cast<int>(attributes.heads + 2 * attributes.kv_heads);
-    shape.pairs = static_cast<int>(attributes.head_size / 2);
+    shape.pairs = static_cast<int>(attributes.rotated() / 2);
+    shape.half = static_cast<int>(attributes.head_size / 2);
     return {.launch = [=](const CudaKernelArgs& args) {
       RopeArgs<T> o = shape;
       o.qkv = args.data<const T>(0);
       o.starts = documents ? args.data<const int32_t>(1) : nullptr;
       o.out = args.data<T>(documents ? 2 : 1);
-      if (o.pairs % kVectorElems<T> == 0 && all_aligned(16, {o.qkv, o.out})) {
+      if (o.pairs % kVectorElems<T> == 0 && o.half % kVectorElems<T> == 0 &&
+          all_aligned(16, {o.qkv, o.out})) {
         launch_rope<kVectorElems<T>>(o, turns, rows, args.stream);
       } else {
         launch_rope<1>(o, turns, rows, args.stream);

@@ -36,6 +36,20 @@ void derive_sizes(ModelSpec& spec) {
   }
 }
 
+void check_rotated_part(const ModelSpec& spec) {
+  const int64_t rotated = spec.rotated_size();
+  if (rotated >= 2 && rotated % 2 == 0 && rotated <= spec.head_size) {
+    return;
+  }
+  const int64_t nearest =
+      std::min(std::max<int64_t>((rotated + 1) / 2 * 2, 2), spec.head_size / 2 * 2);
+  throw_config_error(
+      "model.partial_rotary_factor = {}: rotates {} of model.head_size = {} elements, which must "
+      "be pairs; set model.partial_rotary_factor = {}",
+      spec.partial_rotary_factor, rotated, spec.head_size,
+      static_cast<double>(nearest) / static_cast<double>(spec.head_size));
+}
+
 void check_sizes(const ModelSpec& spec) {
   require_positive_size("heads", spec.heads);
   require_positive_size("kv_heads", spec.kv_heads);
@@ -43,6 +57,9 @@ void check_sizes(const ModelSpec& spec) {
   if (spec.heads % spec.kv_heads != 0) {
     throw_config_error("model.kv_heads = {}: must divide model.heads = {}; set model.kv_heads = {}",
                        spec.kv_heads, spec.heads, std::gcd(spec.heads, spec.kv_heads));
+  }
+  if (spec.style.positions == PositionKind::kRope && spec.partial_rotary_factor != 1) {
+    return check_rotated_part(spec);
   }
   if (spec.style.positions == PositionKind::kRope && spec.head_size % 2 != 0) {
     throw_config_error(
@@ -112,12 +129,31 @@ ValueId normalised_heads(BlockBuilder& builder, ValueId qkv, const LocalHeads& l
                     .kv_heads = local.kv_heads,
                     .head_size = spec.head_size,
                     .whole = spec.style.head_norm == HeadNorm::kRow,
-                    .epsilon = spec.norm_epsilon},
+                    .epsilon = spec.norm_epsilon,
+                    .offset = builder.norm_offset()},
                    "attention.head_norm");
 }
 
+/// Of the op: 0 is that of the head size.
+double score_scale(const ModelSpec& spec) {
+  return spec.query_pre_attn_scalar > 0 ? spec.attention_scale() : 0.0;
+}
+
+/// Nothing where whole heads are rotated.
+RotatedElements rotated_part(const ModelSpec& spec) {
+  return spec.rotated_size() == spec.head_size ? RotatedElements{}
+                                               : RotatedElements{spec.rotated_size()};
+}
+
+/// What layers with and without windows differ in.
+struct AttentionKind {
+  AttentionWindow window = {};
+  double theta = 0;
+  RopeScaling scaling = {};
+};
+
 /// A window that hides nothing is none, so that it changes no bits.
-ValueId attend(BlockBuilder& builder, ValueId x, AttentionWindow window) {
+ValueId attend(BlockBuilder& builder, ValueId x, const AttentionKind& kind) {
   const ModelSpec& spec = builder.spec();
   const LocalHeads local = local_heads(spec, builder.tensor());
   const ContextShard& context = builder.context();
@@ -134,12 +170,14 @@ ValueId attend(BlockBuilder& builder, ValueId x, AttentionWindow window) {
                 .kv_heads = local.kv_heads,
                 .head_size = spec.head_size,
                 .sequence = builder.positioned_rows(),
-                .theta = spec.rope_theta,
+                .theta = kind.theta,
                 .positions = builder.positions(),
-                .scaling = spec.rope_scaling},
+                .scaling = kind.scaling,
+                .part = rotated_part(spec)},
                "attention.rope", builder.document_starts());
   }
   const auto cache = builder.cache();
+  AttentionWindow window = kind.window;
   if (!window.hides(cache ? cache->capacity : builder.sequence())) {
     window = {};
   }
@@ -148,7 +186,7 @@ ValueId attend(BlockBuilder& builder, ValueId x, AttentionWindow window) {
                                            {.heads = local.heads,
                                             .kv_heads = local.kv_heads,
                                             .head_size = spec.head_size,
-                                            .scale = 0.0,
+                                            .scale = score_scale(spec),
                                             .window = window},
                                            "attention.core");
     return builder.row_linear(mixed, "attention.proj", {{"proj"}});
@@ -158,7 +196,7 @@ ValueId attend(BlockBuilder& builder, ValueId x, AttentionWindow window) {
                                                     .kv_heads = local.kv_heads,
                                                     .head_size = spec.head_size,
                                                     .sequence = builder.local_sequence(),
-                                                    .scale = 0.0,
+                                                    .scale = score_scale(spec),
                                                     .documents = builder.documents(),
                                                     .window = window},
                                            .inner = context.inner,
@@ -172,11 +210,18 @@ ValueId attend(BlockBuilder& builder, ValueId x, AttentionWindow window) {
 }
 
 ValueId forward(BlockBuilder& builder, ValueId x) {
-  return attend(builder, x, {});
+  return attend(builder, x,
+                {.theta = builder.spec().rope_theta, .scaling = builder.rope_scaling()});
 }
 
 ValueId forward_in_windows(BlockBuilder& builder, ValueId x) {
-  return attend(builder, x, {.window = builder.spec().sliding_window});
+  const ModelSpec& spec = builder.spec();
+  const AttentionWindow window{.window = spec.sliding_window};
+  return spec.rope_local_base_freq > 0
+             ? attend(builder, x, {.window = window, .theta = spec.rope_local_base_freq})
+             : attend(
+                   builder, x,
+                   {.window = window, .theta = spec.rope_theta, .scaling = builder.rope_scaling()});
 }
 
 /// A token attends to `keys` tokens on average, in two products; five in the backward.
@@ -189,7 +234,7 @@ BlockCost cost_of_keys(const ModelSpec& spec, double keys) {
   return {.weights = width * (qkv + heads),
           .mixing = mixing,
           .mixing_backward = kBackward * mixing,
-          .kept_elems = 2 * width + qkv + heads,
+          .kept_elems = (spec.post_norms ? 3 : 2) * width + qkv + heads,
           .widest = std::max(width, qkv)};
 }
 
@@ -206,10 +251,11 @@ BlockCost cost_in_windows(const ModelSpec& spec, int64_t sequence) {
              : cost_of_keys(spec, window - 0.5 * window * window / static_cast<double>(sequence));
 }
 
-/// Names of the block and of the norm in front of it.
+/// Names of the block, of the norm in front of it, and of the one behind it if there is one.
 struct BlockNames {
   std::string_view norm;
   std::string_view block;
+  std::string_view post_norm = {};
 };
 
 /// Llama files hold query, key and value as one tensor each.
@@ -222,6 +268,9 @@ void add_llama_tensors(HfTensorList& list, const ModelSpec& spec, const BlockNam
     int64_t rows;
   };
   list.add_norm(names.norm, spec, "attention_norm");
+  if (!names.post_norm.empty()) {
+    list.add_norm(names.post_norm, spec, "attention_post_norm");
+  }
   for (const auto& [name, first_row, rows] :
        {Projection{"q_proj", 0, query_rows}, Projection{"k_proj", query_rows, kv_rows},
         Projection{"v_proj", query_rows + kv_rows, kv_rows}}) {
@@ -275,6 +324,9 @@ void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) 
     case HfNaming::kMixtral:
     case HfNaming::kDeepseek:
       return add_llama_tensors(list, spec, {"input_layernorm", "self_attn"});
+    case HfNaming::kGemma3:
+      return add_llama_tensors(list, spec,
+                               {"input_layernorm", "self_attn", "post_attention_layernorm"});
     case HfNaming::kPhi3:
       return add_phi3_tensors(list, spec);
     case HfNaming::kBackbone:

@@ -130,7 +130,7 @@ ValueId whole_linear(BlockBuilder& builder, ValueId x, std::string_view site) {
 
 ValueId latent_norm(BlockBuilder& builder, ValueId x, std::string_view site) {
   return rmsnorm(builder.graph(), x, builder.scoped_param(fmt::format("{}.weight", site)),
-                 builder.spec().norm_epsilon, site);
+                 builder.spec().norm_epsilon, site, builder.norm_offset());
 }
 
 ValueId queries(BlockBuilder& builder, ValueId x) {
@@ -168,7 +168,7 @@ ValueId packed_heads(BlockBuilder& builder, ValueId x) {
                   .sequence = builder.positioned_rows(),
                   .theta = spec.rope_theta,
                   .positions = builder.positions(),
-                  .scaling = spec.rope_scaling},
+                  .scaling = builder.rope_scaling()},
                  "mla.qkv");
 }
 

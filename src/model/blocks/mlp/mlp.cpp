@@ -49,6 +49,8 @@ ValueId activate(BlockBuilder& builder, ValueId x) {
   switch (builder.spec().style.activation) {
     case Activation::kSwiglu:
       return swiglu(builder.graph(), x, "mlp.swiglu");
+    case Activation::kGeglu:
+      return geglu(builder.graph(), x, "mlp.geglu");
     case Activation::kGelu:
       return gelu(builder.graph(), x, "mlp.gelu");
     case Activation::kRelu2:
@@ -71,20 +73,28 @@ BlockCost cost(const ModelSpec& spec, int64_t /*sequence*/) {
   const auto fc1 = static_cast<double>(fc1_rows(spec));
   const auto ffn = static_cast<double>(spec.ffn);
   return {.weights = width * (fc1 + ffn),
-          .kept_elems = 2 * width + fc1 + ffn,
+          .kept_elems = (spec.post_norms ? 3 : 2) * width + fc1 + ffn,
           .widest = std::max(width, fc1)};
+}
+
+void add_gated_tensors(HfTensorList& list, const ModelSpec& spec) {
+  list.add("mlp.gate_proj.weight", {spec.ffn, spec.width}, "mlp.fc1.weight", 0, 2);
+  list.add("mlp.up_proj.weight", {spec.ffn, spec.width}, "mlp.fc1.weight", 1, 2);
+  list.add("mlp.down_proj.weight", {spec.width, spec.ffn}, "mlp.fc2.weight");
 }
 
 void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) {
   switch (naming) {
+    case HfNaming::kGemma3:
+      list.add_norm("pre_feedforward_layernorm", spec, "mlp_norm");
+      add_gated_tensors(list, spec);
+      list.add_norm("post_feedforward_layernorm", spec, "mlp_post_norm");
+      return;
     case HfNaming::kLlama:
     case HfNaming::kMixtral:
     case HfNaming::kDeepseek:
       list.add_norm("post_attention_layernorm", spec, "mlp_norm");
-      list.add("mlp.gate_proj.weight", {spec.ffn, spec.width}, "mlp.fc1.weight", 0, 2);
-      list.add("mlp.up_proj.weight", {spec.ffn, spec.width}, "mlp.fc1.weight", 1, 2);
-      list.add("mlp.down_proj.weight", {spec.width, spec.ffn}, "mlp.fc2.weight");
-      return;
+      return add_gated_tensors(list, spec);
     case HfNaming::kPhi3:
       list.add_norm("post_attention_layernorm", spec, "mlp_norm");
       for (const int64_t half : {0, 1}) {

@@ -58,7 +58,7 @@ void check_sizes(const ModelSpec& spec) {
     throw_config_error("model.experts_per_token = {}: must be at most {}", spec.experts_per_token,
                        most);
   }
-  if (spec.style.activation == Activation::kGelu) {
+  if (spec.style.activation == Activation::kGelu || spec.style.activation == Activation::kGeglu) {
     throw_config_error(
         "model.family = \"{}\": experts have SwiGLU or squared ReLU; set model.family = \"llama\" "
         "or \"nemotron_h\", or use no \"moe\" in model.pattern",
