@@ -212,13 +212,19 @@ void keep_ranges_of_communication(Program& program) {
   program.operands = std::move(kept);
 }
 
+/// `list = {}` would keep its memory.
+template <class T>
+void release(std::vector<T>& list) {
+  std::vector<T>().swap(list);
+}
+
 void release_buffers(RankPlan& plan) {
   for (Program& program : plan.programs) {
     keep_ranges_of_communication(program);
-    program.buffers = {};
+    release(program.buffers);
   }
   for (StepPlan& step : plan.memory.programs) {
-    step.offset_bytes = {};
+    release(step.offset_bytes);
   }
   plan.no_buffers = true;
 }

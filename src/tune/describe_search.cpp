@@ -175,6 +175,7 @@ Json layout_json(const RankedLayout& row, const RunConfig& config) {
           {"set", layout_overrides(config, row.layout)},
           {"step_ns", row.step_ns},
           {"estimated_ns", std::llround(row.estimated_ns)},
+          {"estimated_bytes", std::llround(row.estimated_bytes)},
           {"tokens_per_s_per_rank", row.tokens_per_s_per_rank},
           {"mfu", row.mfu},
           {"compute_ns", row.means.compute_ns},

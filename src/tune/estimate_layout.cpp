@@ -6,12 +6,11 @@
 #include <functional>
 #include <numeric>
 
-#include "backends/registry/registry.h"
 #include "config/validate.h"
 #include "model/layer_pattern.h"
 #include "parallel/pipeline_layout.h"
+#include "plan/communicators.h"
 #include "plan/optimizer_setup.h"
-#include "tune/communicators.h"
 
 namespace braid {
 namespace {
@@ -303,13 +302,12 @@ double LayoutEstimator::held_bytes(const PipelineNeeds& pipeline, const RankPart
 /// In addition to those of `priced_ranks`, which the prices have.
 double LayoutEstimator::communicator_bytes(const Layout& layout, const PipelineNeeds& pipeline,
                                            int rank) const {
-  const Backend& backend = backend_named(model_.cluster().device.backend);
+  const DeviceSpec& device = model_.cluster().device;
   const auto bytes_of = [&](const Layout& it, bool has_tied_table, int64_t message_pairs) {
     const Domains domains = domains_of(it);
     const size_t num_domains = spec_.layers.has(kMoeBlock) ? 2 : 1;
-    return static_cast<double>(braid::communicator_bytes(backend, mesh_of(it),
-                                                         std::span(domains).first(num_domains),
-                                                         has_tied_table, message_pairs));
+    return static_cast<double>(braid::communicator_bytes(
+        device, mesh_of(it), std::span(domains).first(num_domains), has_tied_table, message_pairs));
   };
   const bool has_tied_table = spec_.tied_embeddings && (rank == 0 || rank + 1 == layout.pipeline);
   return bytes_of(layout, has_tied_table, pipeline.message_pairs[static_cast<size_t>(rank)]) -

@@ -483,6 +483,7 @@ class Search {
     RankedLayout& result = trial.result;
     result.layout = *candidate.layout;
     result.estimated_ns = candidate.estimated_ns;
+    result.estimated_bytes = candidate.bounds.peak_bytes;
     try {
       validate(config);
       result.config = resolved(std::move(config));

@@ -48,8 +48,9 @@ struct RankedLayout {
   Layout layout;
   RunConfig config;  ///< with that layout, validated and resolved
   double estimated_ns = 0;
-  int64_t step_ns = 0;       ///< of the tasks and the host's part
-  int64_t needed_bytes = 0;  ///< of the rank that needs most, with kernels and driver on a GPU
+  double estimated_bytes = 0;  ///< of the rank that needs most
+  int64_t step_ns = 0;         ///< of the tasks and the host's part
+  int64_t needed_bytes = 0;    ///< of the rank that needs most, with kernels and driver on a GPU
   double tokens_per_s_per_rank = 0;
   double mfu = 0;
   SimulatedMeans means;   ///< of the tasks: compute, exposed, copies and idle add up to the step

@@ -4,10 +4,10 @@
 #include <span>
 #include <vector>
 
-#include "backends/backend.h"
 #include "parallel/mesh.h"
 #include "parallel/parameter_domain.h"
 #include "parallel/schedule.h"
+#include "sim/device_spec.h"
 
 namespace braid {
 
@@ -18,7 +18,7 @@ namespace braid {
 ///
 /// `domains` are those of the model on `mesh`. `has_tied_table`: this rank sums the gradients of a
 /// tied table with another one. `num_message_pairs`: by `count_message_pairs`.
-int64_t communicator_bytes(const Backend& backend, const Mesh& mesh,
+int64_t communicator_bytes(const DeviceSpec& device, const Mesh& mesh,
                            std::span<const ParameterDomain> domains, bool has_tied_table,
                            int64_t num_message_pairs);
 

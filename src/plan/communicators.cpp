@@ -1,7 +1,9 @@
-#include "tune/communicators.h"
+#include "plan/communicators.h"
 
 #include <set>
 #include <utility>
+
+#include "backends/registry/registry.h"
 
 namespace braid {
 
@@ -22,9 +24,10 @@ std::vector<int64_t> count_message_pairs(const ScheduleOptions& schedule) {
   return counts;
 }
 
-int64_t communicator_bytes(const Backend& backend, const Mesh& mesh,
+int64_t communicator_bytes(const DeviceSpec& device, const Mesh& mesh,
                            std::span<const ParameterDomain> domains, bool has_tied_table,
                            int64_t num_message_pairs) {
+  const Backend& backend = backend_named(device.backend);
   const MeshSizes& sizes = mesh.sizes();
   int64_t bytes = 0;
   const auto add = [&](int64_t num_ranks) {
