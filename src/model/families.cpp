@@ -200,25 +200,25 @@ ModelSpec gemma3(const GemmaShape& shape, int64_t max_positions) {
   return spec;
 }
 
-constexpr GemmaShape kGemma3_270m{
+constexpr GemmaShape kGemma3Of270M{
     "(sliding+mlp*5 attention+mlp)*3", {18, 640, 4, 1, 256, 2048, true}, 512, 262144, 256};
-constexpr GemmaShape kGemma3_1b{"(sliding+mlp*5 attention+mlp)*4 sliding+mlp*2",
-                                {26, 1152, 4, 1, 256, 6912, true},
-                                512,
-                                262144,
-                                256};
-constexpr GemmaShape kGemma3_4b{"(sliding+mlp*5 attention+mlp)*5 sliding+mlp*4",
-                                {34, 2560, 8, 4, 256, 10240, true},
-                                1024,
-                                262208,
-                                256};
-constexpr GemmaShape kGemma3_12b{
-    "(sliding+mlp*5 attention+mlp)*8", {48, 3840, 16, 8, 256, 15360, true}, 1024, 262208, 256};
-constexpr GemmaShape kGemma3_27b{"(sliding+mlp*5 attention+mlp)*10 sliding+mlp*2",
-                                 {62, 5376, 32, 16, 128, 21504, true},
+constexpr GemmaShape kGemma3Of1B{"(sliding+mlp*5 attention+mlp)*4 sliding+mlp*2",
+                                 {26, 1152, 4, 1, 256, 6912, true},
+                                 512,
+                                 262144,
+                                 256};
+constexpr GemmaShape kGemma3Of4B{"(sliding+mlp*5 attention+mlp)*5 sliding+mlp*4",
+                                 {34, 2560, 8, 4, 256, 10240, true},
                                  1024,
                                  262208,
-                                 168};
+                                 256};
+constexpr GemmaShape kGemma3Of12B{
+    "(sliding+mlp*5 attention+mlp)*8", {48, 3840, 16, 8, 256, 15360, true}, 1024, 262208, 256};
+constexpr GemmaShape kGemma3Of27B{"(sliding+mlp*5 attention+mlp)*10 sliding+mlp*2",
+                                  {62, 5376, 32, 16, 128, 21504, true},
+                                  1024,
+                                  262208,
+                                  168};
 
 struct ExpertShape {
   int64_t experts, per_token, ffn;
@@ -417,11 +417,11 @@ const std::vector<ModelPreset>& presets() {
       {"phi-4", "Abdin et al., Phi-4 technical report, 2024, section 3", phi_4()},
       {"phi-4-mini", "Microsoft, Phi-4-Mini technical report, 2025, and its published files",
        phi_4_mini()},
-      {"gemma-3-270m", kGemma3, gemma3(kGemma3_270m, 32768)},
-      {"gemma-3-1b", kGemma3, gemma3(kGemma3_1b, 32768)},
-      {"gemma-3-4b", kGemma3, gemma3(kGemma3_4b, 131072)},
-      {"gemma-3-12b", kGemma3, gemma3(kGemma3_12b, 131072)},
-      {"gemma-3-27b", kGemma3, gemma3(kGemma3_27b, 131072)},
+      {"gemma-3-270m", kGemma3, gemma3(kGemma3Of270M, 32768)},
+      {"gemma-3-1b", kGemma3, gemma3(kGemma3Of1B, 32768)},
+      {"gemma-3-4b", kGemma3, gemma3(kGemma3Of4B, 131072)},
+      {"gemma-3-12b", kGemma3, gemma3(kGemma3Of12B, 131072)},
+      {"gemma-3-27b", kGemma3, gemma3(kGemma3Of27B, 131072)},
       {"qwen2.5-0.5b", kQwen25, qwen({24, 896, 14, 2, 64, 4864, true}, 151936)},
       {"qwen2.5-1.5b", kQwen25, qwen({28, 1536, 12, 2, 128, 8960, true}, 151936)},
       {"qwen2.5-3b", kQwen25, qwen({36, 2048, 16, 2, 128, 11008, true}, 151936)},

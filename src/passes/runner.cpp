@@ -121,17 +121,19 @@ bool predicts_several_tokens(const Program& program) {
       program.sites, [&](const std::string& site) { return site.starts_with(first_depth); });
 }
 
-/// Whether there are sums of features in chunks, over tensor ranks that hold rows of a sequence, of
-/// rows that context ranks exchange, or in a model with multi-token prediction.
+/// Whether tensor ranks that hold rows of a sequence sum features in chunks, of rows that context
+/// ranks exchange or in a model with multi-token prediction, or predict several tokens on the last
+/// stage of a pipeline.
 bool has_chunks_beyond_meaning(const Program& program) {
-  return any_spec(program,
-                  [](const OpSpec& spec) { return value_rule(spec) == ValueRule::kColumns; }) &&
-         any_spec(
-             program,
-             [](const OpSpec& spec) { return communicates_as(spec, CommOp::kReduceScatter); }) &&
-         (predicts_several_tokens(program) || any_spec(program, [](const OpSpec& spec) {
-            return communicates_as(spec, CommOp::kAllToAll);
-          }));
+  const auto communicates = [&](CommOp op) {
+    return any_spec(program, [&](const OpSpec& spec) { return communicates_as(spec, op); });
+  };
+  const bool has_columns =
+      any_spec(program, [](const OpSpec& spec) { return value_rule(spec) == ValueRule::kColumns; });
+  const bool has_depths = predicts_several_tokens(program);
+  return communicates(CommOp::kReduceScatter) &&
+         ((has_columns && (has_depths || communicates(CommOp::kAllToAll))) ||
+          (has_depths && any_spec(program, is_message)));
 }
 
 /// Compares all that the program computes, but for rounding; only the products if StepMeaning does

@@ -124,6 +124,10 @@ std::vector<Layout> piece_layouts() {
   // The meaning of a step does not follow these (docs/passes.md).
   list.push_back({kMtpModel, "ranks=2 " + sequence});
   list.push_back({kMtpModel, "ranks=2 " + sequence + kFeaturePieces + " memory.recompute=norms"});
+  const std::string stages =
+      "ranks=4 pipeline=2 sequence_parallel=true" + std::string(kForwardHalves) + " tensor=2 ";
+  list.push_back({kMtpModel, stages});
+  list.push_back({kMtpModel, stages + "memory.recompute=full shard=optimizer"});
   return list;
 }
 

@@ -128,6 +128,9 @@ std::string refusal_of(const Overrides& overrides) {
     return "";
   } catch (const ConfigError& error) {
     return mistakes_of(error).front();
+  } catch (const InternalError& error) {
+    ADD_FAILURE() << error.what();  // with the trace, which says the settings
+    return "";
   }
 }
 

@@ -83,8 +83,8 @@ __global__ void __launch_bounds__(512)
       if (at < items) {
         const int head = at / items_per_head;
         const int c = (at - head * items_per_head) * V;
-        item[u] = load_pairs<T, V>(args.qkv + at_row + head * 2 * args.half,
-                                     place_of<V>(c, args.pairs));
+        item[u] =
+            load_pairs<T, V>(args.qkv + at_row + head * 2 * args.half, place_of<V>(c, args.pairs));
       }
     }
     if (begin == static_cast<int>(threadIdx.x)) {
