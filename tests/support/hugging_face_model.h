@@ -394,7 +394,7 @@ class TinyHfModel {
   }
 
   /// apply_rotary_pos_emb with rotate_half: cat(-x[d/2:], x[:d/2]).
-  void rotate(Vector& x, double position, double theta) const {
+  void rotate(Vector& x, double position, double base) const {
     const auto size = static_cast<size_t>(head_size);
     for (size_t begin = 0; begin < x.size(); begin += size) {
       const Vector head(x.begin() + static_cast<std::ptrdiff_t>(begin),
@@ -402,7 +402,7 @@ class TinyHfModel {
       for (size_t i = 0; i < size; ++i) {
         const size_t half = size / 2;
         const double frequency =
-            1.0 / std::pow(theta, static_cast<double>(2 * (i % half)) / static_cast<double>(size));
+            1.0 / std::pow(base, static_cast<double>(2 * (i % half)) / static_cast<double>(size));
         const double angle = position * frequency;
         const double turned = i < half ? -head[i + half] : head[i - half];
         x[begin + i] = head[i] * std::cos(angle) + turned * std::sin(angle);
