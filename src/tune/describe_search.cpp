@@ -92,6 +92,25 @@ std::string table_text(const LayoutSearch& search, size_t rows) {
   return text;
 }
 
+double device_hours_per_billion_tokens(const RankedLayout& row) {
+  constexpr double kSecondsPerHour = 3600;
+  return 1e9 / row.tokens_per_s_per_rank / kSecondsPerHour;
+}
+
+/// Of devices that draw their limit all the time; 0: unknown.
+double most_joules_per_token(const RankedLayout& row) {
+  return row.power_w / row.tokens_per_s_per_rank;
+}
+
+std::string price_text(const RankedLayout& best) {
+  return fmt::format("price     the best: {:.4g} device-hours per billion tokens{}\n",
+                     device_hours_per_billion_tokens(best),
+                     best.power_w > 0
+                         ? fmt::format(", at most {:.3g} J per token in devices of {:.0f} W",
+                                       most_joules_per_token(best), best.power_w)
+                         : "");
+}
+
 /// The place of the run file's own layout among those that were simulated, from 1; 0: it has none.
 size_t place_of_given(const LayoutSearch& search) {
   const auto found = std::ranges::find(search.ranked, true, &RankedLayout::is_given);
@@ -177,6 +196,8 @@ Json layout_json(const RankedLayout& row, const RunConfig& config) {
           {"estimated_ns", std::llround(row.estimated_ns)},
           {"estimated_bytes", std::llround(row.estimated_bytes)},
           {"tokens_per_s_per_rank", row.tokens_per_s_per_rank},
+          {"device_hours_per_billion_tokens", device_hours_per_billion_tokens(row)},
+          {"most_joules_per_token", row.power_w > 0 ? Json(most_joules_per_token(row)) : Json()},
           {"mfu", row.mfu},
           {"compute_ns", row.means.compute_ns},
           {"exposed_ns", row.means.all_exposed_ns},
@@ -222,6 +243,7 @@ std::string describe_search(const LayoutSearch& search, const RunConfig& config,
     text += fmt::format("{} {:>2}  {}\n", i == 1 ? "why not" : "       ", i + 1,
                         why_slower(search.ranked[i], search.ranked.front()));
   }
+  text += price_text(search.ranked.front());
   text += given_text(search);
   if (search.was_stopped) {
     text += "stopped   before all layouts were searched; those above are the fastest so far\n";

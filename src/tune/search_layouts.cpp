@@ -504,6 +504,7 @@ class Search {
     result.step_ns = run.step_ns();
     result.tokens_per_s_per_rank =
         run.tokens_per_s() / static_cast<double>(run.spec().mesh.num_ranks());
+    result.power_w = device.power_w;
     result.mfu = run.mfu();
     result.means = run.means();
     for (const RankPlan& rank : run.plan().ranks) {

@@ -52,6 +52,7 @@ struct RankedLayout {
   int64_t step_ns = 0;         ///< of the tasks and the host's part
   int64_t needed_bytes = 0;    ///< of the rank that needs most, with kernels and driver on a GPU
   double tokens_per_s_per_rank = 0;
+  double power_w = 0;  ///< limit of a device; 0: unknown
   double mfu = 0;
   SimulatedMeans means;   ///< of the tasks: compute, exposed, copies and idle add up to the step
   bool is_given = false;  ///< the run file's own

@@ -20,6 +20,7 @@ LayoutSearch two_layouts() {
                     .step_ns = 1'000'000'000,
                     .needed_bytes = int64_t{40} << 30,
                     .tokens_per_s_per_rank = 1234.5,
+                    .power_w = 700,
                     .mfu = 0.5};
   best.means.compute_ns = 9e8;
   best.means.all_exposed_ns = best.means.exposed_ns[0] = best.means.communication_ns[0] = 1e8;
@@ -44,10 +45,23 @@ TEST(DescribeSearch, HasCountsTableReasonsAndCommand) {
         "   2  tp4 mb1 recompute=norms ", "20.8%       40.0\n",
         "why not  2  +20.0%: more exposed tensor communication (+250 ms), more recompute "
         "(+50.0 ms)\n",
+        // 1e9 / 1234.5 / 3600, and 700 / 1234.5
+        "price     the best: 225 device-hours per billion tokens, at most 0.567 J per token in "
+        "devices of 700 W\n",
         "the best  braid train 'my run.toml' \\\n", "--set parallel.ranks=4 \\\n",
         "--set parallel.shard=optimizer\n"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
+}
+
+TEST(DescribeSearch, LeavesOutTheEnergyOfDevicesOfUnknownPower) {
+  LayoutSearch search = two_layouts();
+  search.ranked.front().power_w = 0;
+  EXPECT_THAT(describe_search(search, small_search_run(4)),
+              HasSubstr("225 device-hours per billion tokens\n"));
+  const auto json = nlohmann::json::parse(search_json(search, small_search_run(4), 2));
+  EXPECT_TRUE(json["layouts"][0]["most_joules_per_token"].is_null());
+  EXPECT_NEAR(json["layouts"][1]["most_joules_per_token"].get<double>(), 700 / 1234.5, 1e-9);
 }
 
 TEST(DescribeSearch, MarksTheRunFilesOwnLayoutAndSaysItsPlace) {
