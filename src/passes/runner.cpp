@@ -121,9 +121,9 @@ bool predicts_several_tokens(const Program& program) {
       program.sites, [&](const std::string& site) { return site.starts_with(first_depth); });
 }
 
-/// Whether tensor ranks that hold rows of a sequence sum features in chunks, of rows that context
-/// ranks exchange or in a model with multi-token prediction, or predict several tokens on the last
-/// stage of a pipeline.
+/// Whether StepMeaning does not follow cuts of this program. Tensor ranks hold rows of a sequence,
+/// and either sum features in chunks while context ranks exchange rows or the model predicts
+/// several tokens, or the model predicts several tokens on the last of several stages.
 bool has_chunks_beyond_meaning(const Program& program) {
   const auto communicates = [&](CommOp op) {
     return any_spec(program, [&](const OpSpec& spec) { return communicates_as(spec, op); });

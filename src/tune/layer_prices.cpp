@@ -98,8 +98,8 @@ bool is_activation(const Buffer& buffer) {
          buffer.placement == Placement::kDevice;
 }
 
-/// Whether a buffer holds activations of one microbatch that wgrad tasks read, and was in use
-/// before them.
+/// Adds the activations that wgrad tasks of the first microbatch read and that other tasks made.
+/// `first` is the first task that uses each buffer.
 void add_wgrad_bytes(const Program& program, std::span<const size_t> first, Sample& sample) {
   std::vector<bool> counted(program.buffers.size(), false);
   for (size_t i = 0; i < program.tasks.size(); ++i) {
