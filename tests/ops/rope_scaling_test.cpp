@@ -13,14 +13,14 @@ namespace {
 const RopeScaling kLlama32{
     .type = RopeType::kLlama3, .factor = 32, .original_max_position_embeddings = 8192};
 const RopeScaling kDeepseekV3{.type = RopeType::kYarn,
-                                  .factor = 40,
-                                  .original_max_position_embeddings = 4096,
-                                  .mscale = 1,
-                                  .mscale_all_dim = 1};
-const RopeScaling kGptOss{.type = RopeType::kYarn,
-                              .factor = 32,
+                              .factor = 40,
                               .original_max_position_embeddings = 4096,
-                              .truncate = false};
+                              .mscale = 1,
+                              .mscale_all_dim = 1};
+const RopeScaling kGptOss{.type = RopeType::kYarn,
+                          .factor = 32,
+                          .original_max_position_embeddings = 4096,
+                          .truncate = false};
 
 /// Of six rotated elements.
 const RopeScaling kLongrope{.type = RopeType::kLongrope,
