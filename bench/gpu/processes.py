@@ -2,7 +2,9 @@
 """Runs of which each rank is a process, on the GPUs of this machine (or its CPU): the same bits as in one process, whatever carries
 the bytes and however late single ranks are; and what a rank that is killed or stopped does to the others.
 
-usage: processes.py --bin FOLDER --results FOLDER [--device cuda|cpu] [--ranks N] [--only NAME...] [--steps N]
+usage: processes.py --bin FOLDER --results FOLDER [--device cuda|cpu] [--ranks N] [--only NAME...] [--steps N] [--experts]
+
+--experts: ranks have different experts in the runs with late ranks and with blows, so that they wait for each other in exchanges of rows.
 """
 import argparse
 import json
@@ -36,6 +38,10 @@ CASES = {
     "pipeline": {"parallel.pipeline": 2},
 }
 ENGINES = ["sm", "copy", "nccl_copy"]
+# Of runs with late ranks and with blows: parameters are gathered in each microbatch, or each rank has its own experts.
+SHARDED = {"parallel.shard": "parameters"}
+EXPERTS = {"model.experts": 8, "model.experts_per_token": 2, "model.expert_ffn": 128, "parallel.shard": "optimizer",
+           "moe.capacity": 1.5}
 BLOWS = {"kill_last": (-1, signal.SIGKILL), "kill_first": (0, signal.SIGKILL), "stop_last": (-1, signal.SIGSTOP),
          "stop_first": (0, signal.SIGSTOP)}
 CHECKS = ["same_bits", "late_ranks", *BLOWS]
@@ -49,6 +55,7 @@ def parse_arguments():
     parser.add_argument("--ranks", type=int, help="an even number (2)", default=2)
     parser.add_argument("--only", action="append", choices=CHECKS, help="only this check; may be repeated")
     parser.add_argument("--steps", type=int, default=200, help="late_ranks: steps of a run (200)")
+    parser.add_argument("--experts", action="store_true", help="late_ranks and blows: ranks have different experts")
     return parser.parse_args()
 
 
@@ -71,11 +78,19 @@ class Runs:
     """Runs of `braid train` in a folder of their own, with a cache of algorithms of their own."""
 
     def __init__(self, arguments, folder):
-        self.braid = gpu_bench.find_program(arguments.bin, "braid")
+        self.braid = gpu_bench.find_program(arguments.bin.resolve(), "braid")
         self.arguments, self.folder = arguments, pathlib.Path(folder)
         (self.folder / "corpus.txt").write_text(corpus(), encoding="utf-8")
         (self.folder / "run.toml").write_text(run_file(arguments.device, arguments.ranks), encoding="utf-8")
         self.environment = {**os.environ, "XDG_CACHE_HOME": str(self.folder / "cache")}
+
+    def layout(self):
+        """Settings of runs with late ranks and with blows."""
+        return {**EXPERTS, "parallel.expert": self.arguments.ranks} if self.arguments.experts else SHARDED
+
+    def engines(self):
+        """Of runs with late ranks: exchanges of rows map the memory of ranks, which NCCL's windows do not allow."""
+        return [engine for engine in ENGINES if not (self.arguments.experts and engine == "nccl_copy")]
 
     def command(self, name, processes, settings, options=()):
         settings = {"logging.run_folder": name, "logging.format": "megatron", "runtime.processes": processes, **settings}
@@ -209,8 +224,8 @@ def send(pid, number):
 def check_late_ranks(runs):
     """Ranks are stopped for some milliseconds again and again, at any moment: no bit changes."""
     facts = []
-    for engine in ENGINES:
-        settings = {"parallel.shard": "parameters", "overlap.comm_engine": engine, "train.steps": runs.arguments.steps}
+    for engine in runs.engines():
+        settings = {**runs.layout(), "overlap.comm_engine": engine, "train.steps": runs.arguments.steps}
         runs.train("first", "per_rank", {**settings, "train.steps": 1})
         runs.train("in_time", "per_rank", settings)
         process = runs.start("late", "per_rank", settings)
@@ -253,7 +268,7 @@ def check_blow(runs, rank, number):
     rank = rank % runs.arguments.ranks
     # GPUs: steps of many microbatches, so that a blow finds ranks in a step, and seldom at a checkpoint.
     batch = (64 if runs.arguments.device == "cuda" else 4) * runs.arguments.ranks
-    settings = {"parallel.shard": "parameters", "train.steps": 1000000, "train.global_batch": batch, "checkpoint.interval": 20,
+    settings = {**runs.layout(), "train.steps": 1000000, "train.global_batch": batch, "checkpoint.interval": 20,
                 "checkpoint.keep": 2, "runtime.timeout_s": SILENCE_S}
     runs.train("first", "per_rank", {**settings, "train.steps": 1})
     process = runs.start("run", "per_rank", settings)
@@ -308,7 +323,7 @@ def main():
             except Failure as error:
                 facts, failure, good = [], str(error), False
         print(f"{name}: {'FAILED: ' + failure if failure else 'good'} ({time.monotonic() - begin:.0f} s)", *facts, sep="\n  ", flush=True)
-        results.add("processes", check=name, device=arguments.device, ranks=arguments.ranks, facts=facts, failure=failure[-2000:],
+        results.add("processes", check=name, device=arguments.device, ranks=arguments.ranks, experts=arguments.experts, facts=facts, failure=failure[-2000:],
                     seconds=time.monotonic() - begin)
     return 0 if good else 1
 

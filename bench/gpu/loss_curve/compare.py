@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A real run of braid beside the same in PyTorch: same initial weights, same samples in the same order, same optimizer.
 
-usage: compare.py --bin FOLDER --results FOLDER [--case RUN_FILE] [--seeds N] [--one-attention] [--data PREFIX] [--small] [--device cpu] [--set KEY=VALUE]...
+usage: compare.py --bin FOLDER --results FOLDER [--case RUN_FILE] [--seeds N] [--one-attention] [--limit S] [--data PREFIX] [--small] [--device cpu] [--set KEY=VALUE]...
 
 Three runs share the GPU: braid, PyTorch, and PyTorch with another attention kernel. The last two differ by rounding only, so they
 show how far two right programs part; --one-attention leaves the last out. --seeds N adds braid with N - 1 other seeds of the initial weights. Writes losses.csv and losses.svg
@@ -44,6 +44,7 @@ def parse_arguments():
     parser.add_argument("--case", default=FOLDER / "run.toml", type=pathlib.Path, help="run file (run.toml)")
     parser.add_argument("--seeds", type=int, default=1, help="of braid's runs: PyTorch's have the first (1)")
     parser.add_argument("--one-attention", action="store_true", help="without the second run of PyTorch")
+    parser.add_argument("--limit", type=int, default=TIME_LIMIT_S, help=f"seconds of all runs ({TIME_LIMIT_S})")
     parser.add_argument("--small", action="store_true", help="a tiny model, to rehearse")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as of braid train; may be repeated")
@@ -123,7 +124,7 @@ class Comparison:
         running = {side: (log, subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT,
                                                 env={**os.environ, **self.environment}))
                    for side, (log, command) in running.items()}
-        deadline = time.monotonic() + TIME_LIMIT_S
+        deadline = time.monotonic() + self.arguments.limit
         try:
             for side, (log, process) in running.items():
                 status = process.wait(max(1, deadline - time.monotonic()))
@@ -133,7 +134,7 @@ class Comparison:
                 if side in SIDES[1:]:
                     self.settings[side] = gpu_bench.last_json(log.read())
         except subprocess.TimeoutExpired as error:
-            raise Failure(f"the runs took more than {TIME_LIMIT_S} s") from error
+            raise Failure(f"the runs took more than {self.arguments.limit} s") from error
         finally:
             for log, process in running.values():
                 process.kill()
