@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/errors.h"
+#include "base/failure_note.h"
 #include "base/file_operation.h"
 #include "base/text.h"
 #include "cli/app.h"
@@ -133,7 +134,8 @@ class Watchdog {
       // If the output is a file on the storage that is frozen, the alarm ends this process.
       std::signal(SIGALRM, SIG_DFL);
       ::alarm(kPrintPatienceS);
-      end_after_device_error(fmt::format("{} (this process did not end by itself)", *reason));
+      end_after_device_error(fmt::format("{} (this process did not end by itself)",
+                                         noted_failure().value_or(*reason)));
     }
   }
 

@@ -12,6 +12,7 @@
 #include "backends/cuda/step_tracer.h"
 #include "backends/cuda/steps_in_flight.h"
 #include "base/errors.h"
+#include "base/failure_note.h"
 #include "comm/transport.h"
 
 namespace braid {
@@ -189,6 +190,7 @@ std::string CudaExecutor::State::describe_failure(const DeviceError& error) cons
 /// Tells the other ranks, so that none waits for this one.
 void CudaExecutor::State::fail(std::string reason) {
   failure = std::move(reason);
+  note_failure(*failure);
   rank.communication().fail(*failure);
 }
 

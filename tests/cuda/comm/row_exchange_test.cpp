@@ -6,6 +6,7 @@
 
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <random>
 
 #include "backends/cuda/cuda_error.h"
@@ -251,6 +252,36 @@ TEST_F(RowExchangeOnGpu, HasTheBitsOfTheCpu) {
 TEST_F(RowExchangeOnGpu, TakesRowsThatAreNotAligned) {
   for (const CommOp op : {CommOp::kDispatchRows, CommOp::kCombineRows}) {
     expect_as_on_cpu({.op = op, .experts = awkward_experts()[3], .width = 16}, 4);
+  }
+}
+
+/// Once a run has failed, offsets of all may be any numbers, with which a kernel would move rows
+/// beyond its memory, for hours.
+TEST_F(RowExchangeOnGpu, MovesNothingOnceTheRunHasFailed) {
+  const Experts experts = awkward_experts()[3];
+  const Group group = group_of(experts);
+  std::vector<int32_t> offsets = offsets_of_all(experts);
+  std::ranges::fill(offsets, std::numeric_limits<int32_t>::max() / 2);
+  offsets.back() = std::numeric_limits<int32_t>::max();
+  const auto offsets_there = on_device(offsets);
+  const auto failed = on_device({0x01010101});
+  for (const CommOp op : {CommOp::kDispatchRows, CommOp::kCombineRows}) {
+    const Exchanged given{.op = op, .experts = experts, .width = 16};
+    MemberMemory before = given.memory_of(1);
+    OnDevice gpu(before, 0);
+    const size_t members = group.ranks.size();
+    const CudaStream stream(0);
+    launch_row_exchange(
+        given.call(group, gpu.all(), reinterpret_cast<const int32_t*>(offsets_there->data())), 1,
+        {.rows = std::vector<const std::byte*>(members, gpu.data(0)),
+         .weights = std::vector<const std::byte*>(members, gpu.data(1)),
+         .failed = reinterpret_cast<const uint32_t*>(failed->data())},
+        stream);
+    BRAID_CUDA_CHECK(cudaStreamSynchronize(stream));
+    if (given.dispatches()) {
+      std::ranges::fill(before.offsets, std::byte{0});  // experts get no rows
+    }
+    expect_same(gpu.read(), before, 1);
   }
 }
 

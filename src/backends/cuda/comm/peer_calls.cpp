@@ -145,7 +145,7 @@ struct PeerCalls::State {
   }
 
   void allocate_flags() {
-    const int64_t bytes = num_flags() * kWordBytes;
+    const int64_t bytes = calls.empty() ? 0 : (num_flags() + 1) * kWordBytes;
     flags = DeviceArena(bytes, fmt::format("flags of copies of rank {}", rank),
                         peer_memory_allocator());
     released = PinnedArena(bytes, fmt::format("flags of copies of rank {}, on the host", rank));
@@ -160,6 +160,8 @@ struct PeerCalls::State {
   const CallPlace& place_at(const CopyCall& call, int member) const;
   std::byte* flag_at(const CopyCall& call, int member, int64_t flag) const;
   std::byte* reached(const CopyCall& call, int member, size_t index) const;
+  /// A word behind the flags, which is 0 until `release`.
+  std::byte* failed_word() const { return flags.data() + num_flags() * kWordBytes; }
   std::function<void(cudaStream_t)> copy_of(const CopyCall& call, const CopyStep& step,
                                             const Connection& connection) const;
   std::function<void(cudaStream_t)> fetch_rows_of(const CopyCall& call,
@@ -249,6 +251,7 @@ std::function<void(cudaStream_t)> PeerCalls::State::fetch_rows_of(
   const CommCall rows =
       make_comm_call(spec, program.groups[group_of(program, spec)->index()], operands, call.name);
   RowsOfMembers all;
+  all.failed = reinterpret_cast<const uint32_t*>(failed_word());
   for (int member = 0; member < call.shape.size; ++member) {
     all.rows.push_back(reached(call, member, 0));
     if (rows.rows.has_weights) {
@@ -370,11 +373,15 @@ int64_t PeerCalls::flag_bytes() const {
 
 void PeerCalls::release() noexcept {
   State& state = *state_;
-  if (state.flags.size_bytes() > 0) {
-    ignore_error(cudaMemcpyAsync(state.flags.data(), state.released.data(),
-                                 static_cast<size_t>(state.flags.size_bytes()),
-                                 cudaMemcpyHostToDevice, state.release_stream));
+  if (state.flags.size_bytes() == 0) {
+    return;
   }
+  const auto copy = [&](std::byte* to, int64_t num_bytes) {
+    ignore_error(cudaMemcpyAsync(to, state.released.data(), static_cast<size_t>(num_bytes),
+                                 cudaMemcpyHostToDevice, state.release_stream));
+  };
+  copy(state.failed_word(), kWordBytes);  // first: work that waited must see it
+  copy(state.flags.data(), state.num_flags() * kWordBytes);
 }
 
 }  // namespace braid

@@ -75,7 +75,8 @@ class PeerCalls {
 
   /// Ends each wait of launched work once, after a rank has failed and its part never arrives. A
   /// wait takes its flag back, so a second step in flight needs another call. The data is then
-  /// invalid. Streams continue; the call does not wait for them.
+  /// invalid, and exchanges of rows move nothing. Streams continue; the call does not wait for
+  /// them.
   void release() noexcept;
 
  private:

@@ -35,6 +35,7 @@ struct ExchangeArgs {
   int sent_rows = 0;         // of x
   float dropped = 0;         // what a row without room brings back: 0, or NaN
   int64_t* tally = nullptr;  // [RoomTally::kSize]; null: rows are not counted
+  const volatile uint32_t* failed = nullptr;
   const T* x[kMaxRowExchangeMembers];
   const float* weights[kMaxRowExchangeMembers];
 
@@ -45,6 +46,8 @@ struct ExchangeArgs {
   __device__ int32_t count(int source, int expert) const {
     return offset(source, expert + 1) - offset(source, expert);
   }
+
+  __device__ bool has_failed() const { return failed != nullptr && *failed != 0; }
 
   /// Where the rows of an expert that come from `source` begin on a member that holds it.
   __device__ int32_t held_begin(int source, int expert) const {
@@ -189,6 +192,13 @@ __device__ void write_offsets(const ExchangeArgs<T>& args, int32_t needed) {
   }
 }
 
+template <class T>
+__device__ void write_no_rows(const ExchangeArgs<T>& args) {
+  for (int e = static_cast<int>(threadIdx.x); e <= args.local_experts; e += kThreads) {
+    args.offsets[e] = 0;
+  }
+}
+
 /// One thread.
 template <class T>
 __device__ void add_to_tally(const ExchangeArgs<T>& args, int64_t came) {
@@ -205,6 +215,12 @@ template <bool kAligned, class T>
 __global__ void __launch_bounds__(kThreads)
     dispatch_kernel(const __grid_constant__ ExchangeArgs<T> args) {
   extern __shared__ int32_t shared[];
+  if (args.has_failed()) {
+    if (args.offsets != nullptr && blockIdx.x == 0) {
+      write_no_rows(args);
+    }
+    return;
+  }
   const int runs = args.members * args.local_experts;
   const Runs table(shared, runs);
   find_runs(args, table);
@@ -289,6 +305,9 @@ template <bool kAligned, class T>
 __global__ void __launch_bounds__(kThreads)
     combine_kernel(const __grid_constant__ ExchangeArgs<T> args) {
   extern __shared__ int32_t shared[];
+  if (args.has_failed()) {
+    return;
+  }
   int32_t* const begin = shared;                   // [E+1]: this member's rows
   int32_t* const held = begin + args.experts + 1;  // [E]: where the first of them is held
   for (int e = static_cast<int>(threadIdx.x); e <= args.experts; e += kThreads) {
@@ -327,6 +346,7 @@ ExchangeArgs<T> args_of(const CommCall& call, size_t member, const RowsOfMembers
   args.sent_rows = static_cast<int>(rows.send_rows);
   args.dropped = rows.drops ? 0.0f : std::numeric_limits<float>::quiet_NaN();
   args.tally = rows.tally;
+  args.failed = from.failed;
   for (size_t m = 0; m < from.rows.size(); ++m) {
     args.x[m] = reinterpret_cast<const T*>(from.rows[m]);
     args.weights[m] = rows.has_weights ? reinterpret_cast<const float*>(from.weights[m]) : nullptr;

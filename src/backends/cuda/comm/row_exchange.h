@@ -21,6 +21,10 @@ inline constexpr int64_t kMaxRowExchangeRuns = 4095;
 struct RowsOfMembers {
   std::vector<const std::byte*> rows;     ///< by member
   std::vector<const std::byte*> weights;  ///< the same; empty without weights
+  /// In device memory: not 0 once the run has failed. Offsets of all may then be of nothing, and
+  /// memory of other ranks gone, so no row is moved, and the experts of dispatch_rows get none.
+  /// Null if a run cannot fail.
+  const uint32_t* failed = nullptr;
 };
 
 /// Enqueues this rank's part in a call of dispatch_rows or combine_rows (ops/expert_exchange.h): it
