@@ -21,9 +21,11 @@
 #include "ops/norm.h"
 #include "ops/op.h"
 #include "ops/quantize.h"
+#include "ops/quantize_gathered.h"
 #include "ops/quantize_grouped.h"
 #include "ops/scaled_grouped_linear.h"
 #include "ops/scaled_linear.h"
+#include "ops/transpose_grouped.h"
 #include "spec_timer.h"
 
 namespace braid {
@@ -260,14 +262,15 @@ void run_products(SpecTimer& timer, const ModelShapes& model) {
 struct ExpertShapes {
   std::string name;
   int64_t experts;
+  int64_t per_token;
   int64_t rows;
   int64_t width;
   int64_t ffn;
 
   OperandSpec offsets() const { return in(DType::kI32, {experts + 1}); }
 };
-const ExpertShapes kExperts[] = {{"qwen3-30b-a3b", 128, 131072, 2048, 768},
-                                 {"mixtral-8x7b", 8, 32768, 4096, 14336}};
+const ExpertShapes kExperts[] = {{"qwen3-30b-a3b", 128, 8, 131072, 2048, 768},
+                                 {"mixtral-8x7b", 8, 2, 32768, 4096, 14336}};
 
 OpSpec quantize_grouped_spec(const ExpertShapes& model, int64_t columns) {
   const Shape x{model.rows, columns};
@@ -277,6 +280,26 @@ OpSpec quantize_grouped_spec(const ExpertShapes& model, int64_t columns) {
           to_attributes(QuantizeGroupedAttributes{}),
           {in(kBF16, x), model.offsets(), out(kE4M3, x), out(kF32, scales.shape(x)),
            out(kE4M3, column), out(kF32, scales.shape(column))}};
+}
+
+OpSpec quantize_gathered_spec(const ExpertShapes& model) {
+  const int64_t tokens = model.rows / model.per_token;
+  const Shape rows{model.rows, model.width};
+  return {"quantize_gathered",
+          to_attributes(QuantizeGatheredAttributes{}),
+          {in(kBF16, {tokens, model.width}), in(DType::kI32, {model.rows}),
+           in(DType::kI32, {tokens, model.per_token}), out(kE4M3, rows),
+           out(kF32, scales_beside_rows(rows))}};
+}
+
+OpSpec transpose_grouped_spec(const ExpertShapes& model) {
+  const Shape rows{model.rows, model.width};
+  const Shape column{model.width, GroupedColumns::width(model.rows, model.experts)};
+  const ScaleLayout scales = QuantizeGroupedAttributes::scales();
+  return {"transpose_grouped",
+          to_attributes(TransposeGroupedAttributes{}),
+          {in(kE4M3, rows), in(kF32, scales_beside_rows(rows)), model.offsets(),
+           out(kF32, scales.shape(rows)), out(kE4M3, column), out(kF32, scales.shape(column))}};
 }
 
 /// The products of one matrix of all experts, [experts out, in], in bf16 and with scales.
@@ -326,6 +349,9 @@ void run_experts(SpecTimer& timer, const ExpertShapes& model) {
     print_form(timer, {model.rows, columns}, "rows of experts, row + column",
                quantize_grouped_spec(model, columns));
   }
+  const Shape sent{model.rows, model.width};
+  print_form(timer, sent, "rows that travel, gathered", quantize_gathered_spec(model));
+  print_form(timer, sent, "columns of rows that came", transpose_grouped_spec(model));
   fmt::print("\n| {} product, TFLOP/s | bf16 | blocks of 128 |\n| --- | --- | --- |\n", model.name);
   for (const Layer& layer :
        {Layer{"fc1", model.width, 2 * model.ffn}, Layer{"fc2", model.ffn, model.width}}) {

@@ -12,6 +12,7 @@
 #include "ops/collectives.h"
 #include "ops/expert_exchange.h"
 #include "ops/op.h"
+#include "ops/quantize_grouped.h"
 
 namespace braid {
 namespace {
@@ -34,32 +35,35 @@ void set_attributes(const OpSpec& spec, CommCall& call) {
   }
 }
 
-/// x, [weights,] offsets_of_all, y[, y_weights[, offsets[, tally]]]
 void set_rows(const OpSpec& spec, std::span<std::byte* const> operands, CommCall& call) {
   const auto attributes = attributes_of<ExpertExchangeAttributes>(spec);
-  const size_t y = attributes.has_weights ? 3 : 2;
-  RowExchange& rows = call.rows;
-  rows = {.experts = attributes.experts,
-          .copies = attributes.copies,
-          .drops = attributes.drops,
-          .send_rows = spec.operands[0].shape[0],
-          .recv_rows = spec.operands[y].shape[0],
-          .offsets_of_all = reinterpret_cast<const int32_t*>(operands[y - 1]),
-          .has_weights = attributes.has_weights};
+  const ExpertExchangeOperands at(spec);
+  const auto address = [&](int operand) {
+    return operand < 0 ? nullptr : operands[static_cast<size_t>(operand)];
+  };
+  const auto y = static_cast<size_t>(at.y);
   call.send = operands[0];
   call.send_elems = spec.operands[0].shape.num_elems();
   call.recv = operands[y];
   call.recv_elems = spec.operands[y].shape.num_elems();
+  call.rows = {.experts = attributes.experts,
+               .copies = attributes.copies,
+               .drops = attributes.drops,
+               .send_rows = spec.operands[0].shape[0],
+               .recv_rows = spec.operands[y].shape[0],
+               .offsets_of_all = reinterpret_cast<const int32_t*>(address(at.offsets_of_all)),
+               .has_weights = attributes.has_weights,
+               .send_weights = address(at.weights),
+               .recv_weights = address(at.y_weights),
+               .send_scales = address(at.scales),
+               .recv_scales = address(at.y_scales),
+               .offsets = reinterpret_cast<int32_t*>(address(at.offsets)),
+               .tally = reinterpret_cast<int64_t*>(address(at.tally))};
   if (attributes.has_weights) {
-    rows.weight_dtype = spec.operands[1].dtype;
-    rows.send_weights = operands[1];
-    rows.recv_weights = operands[y + 1];
+    call.rows.weight_dtype = spec.operands[static_cast<size_t>(at.weights)].dtype;
   }
-  if (attributes.has_weights && call.op == CommOp::kDispatchRows) {
-    rows.offsets = reinterpret_cast<int32_t*>(operands[y + 2]);
-  }
-  if (attributes.watch.watch) {
-    rows.tally = reinterpret_cast<int64_t*>(operands[y + 3]);
+  if (attributes.scales.has_scales) {
+    call.rows.scales_of_row = spec.operands[static_cast<size_t>(at.scales)].shape[1];
   }
 }
 
@@ -81,15 +85,20 @@ void set_operands(const OpSpec& spec, std::span<std::byte* const> operands, Comm
   }
 }
 
-/// Whether members hold whole experts, and rows of x and y are equally long.
+/// Whether members hold whole experts, rows of x and y are equally long, and scales are as many as
+/// a row has blocks.
 bool rows_fit(const CommCall& call) {
   const auto n = static_cast<int64_t>(call.group->ranks.size());
   const RowExchange& rows = call.rows;
   const bool holds = rows.copies > 0 && n % rows.copies == 0 && rows.experts > 0 &&
                      rows.experts % (n / rows.copies) == 0;
-  return holds && rows.send_rows > 0 && rows.recv_rows > 0 &&
-         call.send_elems % rows.send_rows == 0 && call.recv_elems % rows.recv_rows == 0 &&
-         call.send_elems / rows.send_rows == call.recv_elems / rows.recv_rows;
+  if (!holds || rows.send_rows <= 0 || rows.recv_rows <= 0 ||
+      call.send_elems % rows.send_rows != 0 || call.recv_elems % rows.recv_rows != 0) {
+    return false;
+  }
+  const int64_t elems = call.send_elems / rows.send_rows;
+  return elems == call.recv_elems / rows.recv_rows &&
+         (rows.scales_of_row == 0 || rows.scales_of_row * GroupedColumns::kBlock == elems);
 }
 
 bool sizes_fit(const CommCall& call) {
@@ -179,7 +188,7 @@ bool overlaps_badly(const CommCall& call, size_t member) {
 bool alike(const RowExchange& a, const RowExchange& b) {
   return a.experts == b.experts && a.copies == b.copies && a.send_rows == b.send_rows &&
          a.recv_rows == b.recv_rows && a.has_weights == b.has_weights &&
-         a.weight_dtype == b.weight_dtype;
+         a.weight_dtype == b.weight_dtype && a.scales_of_row == b.scales_of_row;
 }
 
 }  // namespace
@@ -222,9 +231,10 @@ std::string describe_call(const CommCall& call) {
   } else if (call.op == CommOp::kRingShift) {
     how = fmt::format(" by {}", call.shift);
   } else if (call.exchanges_rows()) {
-    how = fmt::format(" of {} experts{}{}", call.rows.experts,
+    how = fmt::format(" of {} experts{}{}{}", call.rows.experts,
                       call.rows.copies > 1 ? fmt::format(" on {} ranks", call.rows.copies) : "",
-                      call.rows.has_weights ? " with weights" : "");
+                      call.rows.has_weights ? " with weights" : "",
+                      call.rows.scales_of_row > 0 ? " with scales" : "");
   }
   return fmt::format("{} of {} {}{} ({})", comm_op_name(call.op), call.num_elems(),
                      dtype_name(call.dtype), how, call.what);
@@ -243,7 +253,7 @@ bool fit_together(const CommCall& a, const CommCall& b) {
 
 void run_alone(const CommCall& call) {
   if (call.exchanges_rows()) {
-    const RowsOfMember own{call.send, call.rows.send_weights};
+    const RowsOfMember own = rows_given(call);
     return exchange_rows(call, 0, {&own, 1});
   }
   if (call.send != call.recv && call.num_bytes() > 0) {

@@ -28,6 +28,9 @@ struct RowExchange {
   bool has_weights = false;
   const std::byte* send_weights = nullptr;
   std::byte* recv_weights = nullptr;
+  int64_t scales_of_row = 0;  ///< f32, of FP8 rows; 0: rows have none
+  const std::byte* send_scales = nullptr;
+  std::byte* recv_scales = nullptr;
   int32_t* offsets = nullptr;  ///< of dispatch_rows with weights
   int64_t* tally = nullptr;    ///< [RoomTally::kSize]; null: rows are not counted
 };

@@ -69,8 +69,7 @@ std::vector<StandInCopy> copies_of_own(const CommCall& call, int64_t place) {
 /// As if all members had this rank's rows, and offsets: those that it gathered from stand-ins are
 /// its own.
 void exchange_with_likenesses(const CommCall& call, size_t member) {
-  const std::vector<RowsOfMember> given(call.group->ranks.size(),
-                                        {call.send, call.rows.send_weights});
+  const std::vector<RowsOfMember> given(call.group->ranks.size(), rows_given(call));
   exchange_rows(call, member, given);
 }
 

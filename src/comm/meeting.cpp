@@ -166,7 +166,7 @@ void Meeting::take_buffers() {
   for (size_t i = 0; i < calls.size(); ++i) {
     sources[i] = calls[i]->send;
     targets[i] = calls[i]->recv;
-    rows[i] = {calls[i]->send, calls[i]->rows.send_weights};
+    rows[i] = rows_given(*calls[i]);
   }
 }
 

@@ -70,10 +70,10 @@ class RowMap {
   int64_t room_;
 };
 
-/// One of the two things that each row has.
+/// One of the things that each row has.
 struct Payload {
   DType dtype = DType::kF32;
-  int64_t elems = 1;  ///< of a row
+  int64_t elems = 1;  ///< of a row; 0: rows have none
 
   int64_t bytes() const { return elems * static_cast<int64_t>(dtype_bytes(dtype)); }
 };
@@ -83,7 +83,11 @@ Payload rows_of(const CommCall& call) {
 }
 
 Payload weights_of(const CommCall& call) {
-  return {call.rows.weight_dtype, 1};
+  return {call.rows.weight_dtype, call.rows.has_weights ? 1 : 0};
+}
+
+Payload scales_of(const CommCall& call) {
+  return {DType::kF32, call.rows.scales_of_row};
 }
 
 void copy_rows(const Payload& payload, const std::byte* from, int64_t from_row, std::byte* to,
@@ -185,6 +189,9 @@ class Exchange {
 
 void run_exchange(const CommCall& call, const Exchange& exchange, const Payload& payload,
                   std::vector<GivenRows> given, std::byte* y) {
+  if (payload.elems == 0) {
+    return;
+  }
   if (call.op == CommOp::kDispatchRows) {
     exchange.dispatch(payload, std::move(given), y);
   } else {
@@ -192,12 +199,17 @@ void run_exchange(const CommCall& call, const Exchange& exchange, const Payload&
   }
 }
 
-void run_all(const CommCall& call, const Exchange& exchange, std::vector<GivenRows> rows,
-             std::vector<GivenRows> weights) {
-  run_exchange(call, exchange, rows_of(call), std::move(rows), call.recv);
-  if (call.rows.has_weights) {
-    run_exchange(call, exchange, weights_of(call), std::move(weights), call.rows.recv_weights);
-  }
+void run_all(const CommCall& call, const Exchange& exchange, std::span<const RowsOfMember> given) {
+  const auto run = [&](const Payload& payload, const std::byte* RowsOfMember::*part, std::byte* y) {
+    std::vector<GivenRows> parts;
+    for (const RowsOfMember& member : given) {
+      parts.push_back({.data = member.*part});
+    }
+    run_exchange(call, exchange, payload, std::move(parts), y);
+  };
+  run(rows_of(call), &RowsOfMember::rows, call.recv);
+  run(weights_of(call), &RowsOfMember::weights, call.rows.recv_weights);
+  run(scales_of(call), &RowsOfMember::scales, call.rows.recv_scales);
   if (call.rows.offsets != nullptr) {
     exchange.write_offsets();
   }
@@ -219,6 +231,9 @@ void for_each_sent(const CommCall& call, int64_t from, int64_t to, Visit&& visit
 
 void append_rows(std::string& bytes, const CommCall& call, int64_t from, int64_t to,
                  const Payload& payload, const std::byte* x) {
+  if (payload.elems == 0) {
+    return;
+  }
   for_each_sent(call, from, to, [&](int64_t row, int64_t count) {
     bytes.append(reinterpret_cast<const char*>(x + row * payload.bytes()),
                  static_cast<size_t>(count * payload.bytes()));
@@ -227,24 +242,23 @@ void append_rows(std::string& bytes, const CommCall& call, int64_t from, int64_t
 
 }  // namespace
 
+RowsOfMember rows_given(const CommCall& call) {
+  return {.rows = call.send, .weights = call.rows.send_weights, .scales = call.rows.send_scales};
+}
+
 void exchange_rows(const CommCall& call, size_t member, std::span<const RowsOfMember> given) {
-  std::vector<GivenRows> rows;
-  std::vector<GivenRows> weights;
-  for (const RowsOfMember& it : given) {
-    rows.push_back({.data = it.rows});
-    weights.push_back({.data = it.weights});
-  }
-  run_all(call, Exchange(call, member, /*packed=*/false), std::move(rows), std::move(weights));
+  run_all(call, Exchange(call, member, /*packed=*/false), given);
 }
 
 std::string pack_rows(const CommCall& call, size_t member, size_t to) {
-  const auto from = static_cast<int64_t>(member);
+  const RowsOfMember own = rows_given(call);
   std::string bytes;
-  append_rows(bytes, call, from, static_cast<int64_t>(to), rows_of(call), call.send);
-  if (call.rows.has_weights) {
-    append_rows(bytes, call, from, static_cast<int64_t>(to), weights_of(call),
-                call.rows.send_weights);
-  }
+  const auto append = [&](const Payload& payload, const std::byte* x) {
+    append_rows(bytes, call, static_cast<int64_t>(member), static_cast<int64_t>(to), payload, x);
+  };
+  append(rows_of(call), own.rows);
+  append(weights_of(call), own.weights);
+  append(scales_of(call), own.scales);
   return bytes;
 }
 
@@ -256,13 +270,12 @@ int64_t num_packed_rows(const CommCall& call, size_t from, size_t to) {
 }
 
 int64_t bytes_per_row(const CommCall& call) {
-  return rows_of(call).bytes() + (call.rows.has_weights ? weights_of(call).bytes() : 0);
+  return rows_of(call).bytes() + weights_of(call).bytes() + scales_of(call).bytes();
 }
 
 void exchange_packed_rows(const CommCall& call, size_t member,
                           std::span<const std::string_view> packed) {
-  std::vector<GivenRows> rows;
-  std::vector<GivenRows> weights;
+  std::vector<RowsOfMember> given;
   for (size_t from = 0; from < packed.size(); ++from) {
     const int64_t count = num_packed_rows(call, from, member);
     if (std::ssize(packed[from]) != count * bytes_per_row(call)) {
@@ -270,11 +283,12 @@ void exchange_packed_rows(const CommCall& call, size_t member,
                          describe_call(call), call.group->ranks[from], packed[from].size(), count,
                          bytes_per_row(call));
     }
-    const auto* const data = reinterpret_cast<const std::byte*>(packed[from].data());
-    rows.push_back({.data = data});
-    weights.push_back({.data = data + count * rows_of(call).bytes()});
+    const auto* const rows = reinterpret_cast<const std::byte*>(packed[from].data());
+    const std::byte* const weights = rows + count * rows_of(call).bytes();
+    given.push_back(
+        {.rows = rows, .weights = weights, .scales = weights + count * weights_of(call).bytes()});
   }
-  run_all(call, Exchange(call, member, /*packed=*/true), std::move(rows), std::move(weights));
+  run_all(call, Exchange(call, member, /*packed=*/true), given);
 }
 
 }  // namespace braid

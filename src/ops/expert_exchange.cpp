@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <vector>
 
 #include "ops/attributes.h"
 #include "ops/autodiff.h"
 #include "ops/operand_checker.h"
+#include "ops/quantize.h"
+#include "ops/quantize_grouped.h"
 
 namespace braid {
 namespace {
@@ -23,14 +26,28 @@ int rank_of_rows(const OpSpec& spec) {
   return spec.operands.empty() ? 1 : std::max(1, spec.operands[0].shape.rank());
 }
 
-/// x, weights, offsets_of_all, y, y_weights, without offsets.
+/// The scales of rows of x, or of y, if there are any.
+void check_scales(OperandChecker& operands, const ExpertExchangeAttributes& attributes,
+                  std::string_view name, Access access, const Shape& rows) {
+  if (attributes.scales.has_scales) {
+    operands.require(rows.rank() == 2 && rows[1] % GroupedColumns::kBlock == 0,
+                     "rows with scales must have whole blocks of 128");
+    operands.expect(name, access, QuantizeGroupedAttributes::scales().dtype(),
+                    scales_beside_rows(rows));
+  }
+}
+
+/// x, weights, scales, offsets_of_all, y, y_weights, y_scales, without offsets.
 void check_rows(const OpSpec& spec, OperandChecker& operands,
                 const ExpertExchangeAttributes& attributes) {
   const OperandSpec& x = operands.next_floating("x", Access::kRead, rank_of_rows(spec));
+  operands.require(is_fp8(x.dtype) == attributes.scales.has_scales,
+                   "rows of FP8, and only those, have scales");
   const DType wide = accumulator_dtype(x.dtype);
   if (attributes.has_weights) {
     operands.expect("weights", Access::kRead, wide, {x.shape[0]});
   }
+  check_scales(operands, attributes, "scales", Access::kRead, x.shape);
   const OperandSpec& offsets = operands.next("offsets_of_all", Access::kRead, 1);
   operands.require(offsets.dtype == DType::kI32 && offsets.shape[0] % (attributes.experts + 1) == 0,
                    "offsets_of_all must be i32, E + 1 of each member");
@@ -42,11 +59,13 @@ void check_rows(const OpSpec& spec, OperandChecker& operands,
   if (attributes.has_weights) {
     operands.expect("y_weights", Access::kWrite, wide, {y.shape[0]});
   }
+  check_scales(operands, attributes, "y_scales", Access::kWrite, y.shape);
 }
 
 /// L, or 0 if members do not hold whole experts.
 int64_t local_experts(const OpSpec& spec, const ExpertExchangeAttributes& attributes) {
-  const int64_t members = spec.operands[2].shape[0] / (attributes.experts + 1);
+  const auto at = static_cast<size_t>(ExpertExchangeOperands(spec).offsets_of_all);
+  const int64_t members = spec.operands[at].shape[0] / (attributes.experts + 1);
   const int64_t all = attributes.experts * attributes.copies;
   return members > 0 && members % attributes.copies == 0 && all % members == 0 ? all / members : 0;
 }
@@ -73,29 +92,31 @@ void check_combine_rows(const OpSpec& spec) {
   OperandChecker operands(spec);
   const auto attributes = checked_attributes(spec, operands);
   operands.require(!attributes.watch.watch, "only dispatch_rows counts rows");
+  operands.require(!attributes.scales.has_scales, "only dispatch_rows has FP8 rows");
   check_rows(spec, operands, attributes);
   operands.done();
 }
 
 /// With equal loads a member has as many rows of experts as it has of its tokens, times `copies`.
 /// The owner's side is exact: x of dispatch_rows, y of combine_rows.
-OpCost exchange_cost(const OpSpec& spec, size_t rows, size_t weights) {
-  const auto attributes = attributes_of<ExpertExchangeAttributes>(spec);
-  double owned = size_bytes(spec.operands[rows]);
-  if (attributes.has_weights) {
-    owned += size_bytes(spec.operands[weights]);
+OpCost exchange_cost(const OpSpec& spec, std::initializer_list<int> owned) {
+  double bytes = 0;
+  for (const int operand : owned) {
+    bytes += operand < 0 ? 0 : size_bytes(spec.operands[static_cast<size_t>(operand)]);
   }
-  const double moved = owned * static_cast<double>(attributes.copies);
+  const auto copies = attributes_of<ExpertExchangeAttributes>(spec).copies;
+  const double moved = bytes * static_cast<double>(copies);
   return {.bytes_read = moved, .bytes_written = moved, .comm_bytes = moved};
 }
 
 OpCost dispatch_cost(const OpSpec& spec) {
-  return exchange_cost(spec, 0, 1);
+  const ExpertExchangeOperands at(spec);
+  return exchange_cost(spec, {0, at.weights, at.scales});
 }
 
 OpCost combine_cost(const OpSpec& spec) {
-  const size_t y = attributes_of<ExpertExchangeAttributes>(spec).has_weights ? 3 : 2;
-  return exchange_cost(spec, y, y + 1);
+  const ExpertExchangeOperands at(spec);
+  return exchange_cost(spec, {at.y, at.y_weights});
 }
 
 /// Rows and weights were dispatched together, and their gradients come back together.
@@ -139,7 +160,7 @@ void combine_rows_backward(BackwardBuilder& builder, const Node& node) {
 /// Offsets of all members, one behind the other.
 IntegerNeed offsets_of_all_needs(const OpSpec& spec, size_t operand) {
   const auto attributes = attributes_of<ExpertExchangeAttributes>(spec);
-  const bool is_dispatch = spec.op == "dispatch_rows";
+  const bool is_dispatch = spec.op == kDispatchRowsOp.name;
   const size_t owned = is_dispatch ? 0 : operand + 1;
   return {.rule = IntegerRule::kOffsetsOfAll,
           .limit = spec.operands[owned].shape[0],
@@ -157,6 +178,21 @@ std::vector<Attribute> attributes_of_group(GraphBuilder& builder, const ExpertGr
 }
 
 }  // namespace
+
+ExpertExchangeOperands::ExpertExchangeOperands(const OpSpec& spec) {
+  const auto attributes = attributes_of<ExpertExchangeAttributes>(spec);
+  const bool dispatches = spec.op == kDispatchRowsOp.name;
+  int next = 1;
+  const auto place = [&](bool exists) { return exists ? next++ : -1; };
+  weights = place(attributes.has_weights);
+  scales = place(attributes.scales.has_scales);
+  offsets_of_all = place(true);
+  y = place(true);
+  y_weights = place(attributes.has_weights);
+  y_scales = place(attributes.scales.has_scales);
+  offsets = place(attributes.has_weights && dispatches);
+  tally = place(attributes.watch.watch);
+}
 
 const OpDefinition kDispatchRowsOp{
     .name = "dispatch_rows",

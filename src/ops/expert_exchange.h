@@ -21,6 +21,13 @@ struct RoomTally {
   static constexpr int64_t kSize = 5;
 };
 
+/// Whether rows are FP8 with scales.
+struct ScalesAttribute {
+  bool has_scales = false;
+  void fields(auto&& visit) { visit("has_scales", has_scales); }
+  friend bool operator==(const ScalesAttribute&, const ScalesAttribute&) = default;
+};
+
 /// The exchange of rows between ranks that hold different experts. The P members of a group hold E
 /// experts: each L of them in a row, and `copies` = P L / E neighbours the same ones, of which each
 /// computes a part of every row (expert tensor parallelism). A member has R rows in the order of
@@ -40,19 +47,25 @@ struct RoomTally {
 ///
 /// Rows and weights have one call. Without has_weights there are no weights, y_weights and offsets.
 ///
+/// With `scales`, dispatch_rows brings rows of FP8 together with their scales: x f8 [R,C], and
+/// behind the weights scales f32 [R, C/128] -> y f8 [B,C], and behind y_weights y_scales f32
+/// [B, C/128] (quantize_gathered.h makes them, transpose_grouped.h reads them). combine_rows sums,
+/// so its rows are never FP8.
+///
 /// A member has room for B rows. If more would come, those that do not fit are dropped: the offsets
 /// end at B, and combine_rows gives zeros for them. Unless `drops`, it gives NaN, so that nobody
 /// takes results of their tokens, or gradients, for valid ones. Rows of y from the last offset on
 /// are not written.
 ///
 /// Attributes are equal on all members; dtypes of rows are floating. Source: Lepikhin et al.,
-/// GShard, 2020.
+/// GShard, 2020; FP8 rows: DeepSeek-V3 (arXiv 2412.19437, 3.3.2).
 struct ExpertExchangeAttributes {
   int64_t group = 0;
   int64_t experts = 1;  ///< E
   int64_t copies = 1;
   bool has_weights = true;
   bool drops = false;
+  ScalesAttribute scales = {};
   WatchAttribute watch = {};  ///< of dispatch_rows with weights
   void fields(auto&& visit) {
     visit("group", group);
@@ -60,8 +73,22 @@ struct ExpertExchangeAttributes {
     visit("copies", copies);
     visit("has_weights", has_weights);
     visit("drops", drops);
+    visit.optional(scales);
     visit.optional(watch);
   }
+};
+
+/// Places of the operands behind x, as attributes say; -1: there is none.
+struct ExpertExchangeOperands {
+  explicit ExpertExchangeOperands(const OpSpec& spec);
+  int weights = -1;
+  int scales = -1;
+  int offsets_of_all = -1;
+  int y = -1;
+  int y_weights = -1;
+  int y_scales = -1;
+  int offsets = -1;
+  int tally = -1;
 };
 
 extern const OpDefinition kDispatchRowsOp;

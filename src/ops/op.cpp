@@ -38,6 +38,7 @@
 #include "ops/offload.h"
 #include "ops/optimizer.h"
 #include "ops/quantize.h"
+#include "ops/quantize_gathered.h"
 #include "ops/quantize_grouped.h"
 #include "ops/quantize_part.h"
 #include "ops/rope.h"
@@ -45,6 +46,7 @@
 #include "ops/scaled_grouped_linear.h"
 #include "ops/scaled_linear.h"
 #include "ops/transpose.h"
+#include "ops/transpose_grouped.h"
 
 namespace braid {
 namespace {
@@ -64,6 +66,8 @@ constexpr std::array kOps = {
     &kQuantizeOp,
     &kQuantizeWeightOp,
     &kQuantizeGroupedOp,
+    &kQuantizeGatheredOp,
+    &kTransposeGroupedOp,
     &kPartMagnitudesOp,
     &kQuantizePartOp,
     &kScalesOfMagnitudesOp,

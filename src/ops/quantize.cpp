@@ -8,7 +8,9 @@
 
 #include "ops/attributes.h"
 #include "ops/operand_checker.h"
+#include "ops/quantize_gathered.h"
 #include "ops/quantize_grouped.h"
+#include "ops/transpose_grouped.h"
 
 namespace braid {
 namespace {
@@ -200,7 +202,10 @@ std::optional<OpSpec> quantize_source(const OpSpec& spec) {
 }
 
 std::string_view watched_factor(const OpSpec& spec, Phase phase) {
-  if (spec.op != kQuantizeOp.name && spec.op != kQuantizeGroupedOp.name) {
+  const bool is_of_activation = spec.op == kQuantizeOp.name || spec.op == kQuantizeGroupedOp.name ||
+                                spec.op == kQuantizeGatheredOp.name ||
+                                spec.op == kTransposeGroupedOp.name;
+  if (!is_of_activation) {
     return "w";
   }
   return phase == Phase::kForward ? "x" : "dy";

@@ -57,6 +57,10 @@ QuantizeGroupedOperands::QuantizeGroupedOperands(const QuantizeGroupedAttributes
   }
 }
 
+Shape scales_beside_rows(const Shape& rows) {
+  return {rows[0], rows[1] / GroupedColumns::kBlock};
+}
+
 OpSpec quantize_grouped_with_rows(const OpSpec& spec, int64_t rows) {
   const QuantizeGroupedOperands at(attributes_of<QuantizeGroupedAttributes>(spec));
   const ScaleLayout scales = QuantizeGroupedAttributes::scales();

@@ -57,6 +57,10 @@ struct QuantizeGroupedOperands {
   int tally = -1;
 };
 
+/// The scales of FP8 rows [R,C], C a multiple of 128, where those of a row lie together: f32
+/// [R, C/128]. So they travel with their row (ops/expert_exchange.h).
+Shape scales_beside_rows(const Shape& rows);
+
 extern const OpDefinition kQuantizeGroupedOp;
 
 /// The same spec for that number of rows of x.

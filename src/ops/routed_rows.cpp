@@ -10,6 +10,7 @@
 #include "ops/op.h"
 #include "ops/quantize_grouped.h"
 #include "ops/scaled_grouped_linear.h"
+#include "ops/transpose_grouped.h"
 
 namespace braid {
 namespace {
@@ -24,7 +25,8 @@ struct ExchangedRows {
 ExchangedRows exchanged_rows(const OpSpec& spec) {
   const auto attributes = attributes_of<ExpertExchangeAttributes>(spec);
   const int64_t x = spec.operands[0].shape[0];
-  const int64_t y = spec.operands[attributes.has_weights ? 3 : 2].shape[0];
+  const auto at = static_cast<size_t>(ExpertExchangeOperands(spec).y);
+  const int64_t y = spec.operands[at].shape[0];
   const bool dispatches = communicates_as(spec, CommOp::kDispatchRows);
   return {.owned = dispatches ? x : y, .room = dispatches ? y : x, .copies = attributes.copies};
 }
@@ -68,6 +70,9 @@ bool has_rows(const OpSpec& spec, size_t operand) {
 OpSpec with_rows(const OpSpec& spec, int64_t from, int64_t to) {
   if (spec.op == kQuantizeGroupedOp.name) {
     return quantize_grouped_with_rows(spec, to);
+  }
+  if (spec.op == kTransposeGroupedOp.name) {
+    return transpose_grouped_with_rows(spec, to);
   }
   if (is_scaled_grouped_product(spec)) {
     return scaled_grouped_with_rows(spec, to);

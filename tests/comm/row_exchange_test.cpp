@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <random>
 
 #include "comm/wires.h"
 #include "ops/expert_exchange.h"
@@ -180,7 +181,7 @@ TEST(RowExchange, AddsToTheTallyOfItsRank) {
     std::vector<int64_t> tally{100, 10, 11, 0, 0};
     call.rows.offsets = local.data();
     call.rows.tally = tally.data();
-    const std::vector<RowsOfMember> members(3, {call.send, call.rows.send_weights});
+    const std::vector<RowsOfMember> members(3, rows_given(call));
     exchange_rows(call, member, members);
     // All three members get the same 12 rows: the first counts them for all.
     EXPECT_THAT(tally, member == 0 ? testing::ElementsAre(112, 15, 12, 7, 12)
@@ -188,6 +189,78 @@ TEST(RowExchange, AddsToTheTallyOfItsRank) {
     exchange_rows(call, member, members);
     EXPECT_EQ(tally[RoomTally::kRows], member == 0 ? 124 : 100);
     EXPECT_EQ(tally[RoomTally::kMost], 12);
+  }
+}
+
+constexpr int64_t kScales = 2;
+constexpr int64_t kFp8Width = 256;
+
+/// FP8 rows of a member, as bytes, and their scales.
+struct ScaledRows {
+  std::vector<std::byte> x;
+  std::vector<float> scales;
+
+  ScaledRows(int64_t count, uint32_t seed)
+      : x(static_cast<size_t>(count * kFp8Width)),
+        scales(random_values<float>(static_cast<size_t>(count * kScales), seed)) {
+    std::mt19937 random(seed);
+    std::ranges::generate(x, [&] { return static_cast<std::byte>(random() % 256); });
+  }
+  static ScaledRows unwritten(int64_t count) {
+    ScaledRows rows(count, 0);
+    std::ranges::fill(rows.x, std::byte{0xA5});
+    std::ranges::fill(rows.scales, kUnwritten);
+    return rows;
+  }
+
+  bool same_row(int64_t r, const ScaledRows& other, int64_t of_other) const {
+    return std::equal(x.begin() + r * kFp8Width, x.begin() + (r + 1) * kFp8Width,
+                      other.x.begin() + of_other * kFp8Width) &&
+           std::equal(scales.begin() + r * kScales, scales.begin() + (r + 1) * kScales,
+                      other.scales.begin() + of_other * kScales);
+  }
+};
+
+TEST_P(RowExchangeOver, DispatchBringsFp8RowsWithTheirScales) {
+  for (const Experts& given : awkward_experts()) {
+    for (const bool has_weights : {true, false}) {
+      const int n = static_cast<int>(given.members());
+      const Transports transports = make_transports(GetParam(), {.num_ranks = n});
+      const Group group = all_ranks(n);
+      const std::vector<int32_t> offsets = offsets_of_all(given);
+      const auto errors = on_threads(n, [&](int rank) {
+        const auto seed = [](int64_t member) { return static_cast<uint32_t>(100 * member + 7); };
+        ScaledRows x(given.rows(), seed(rank));
+        ScaledRows y = ScaledRows::unwritten(given.room);
+        Rows weights(given.rows(), seed(rank));
+        Rows y_weights(given.room, kUnwritten);
+        CommCall call = call_of(CommOp::kDispatchRows, group, given, offsets, weights, y_weights);
+        std::vector<int32_t> local(static_cast<size_t>(given.local() + 1));
+        call.rows.offsets = has_weights ? local.data() : nullptr;
+        call.rows.has_weights = has_weights;
+        call.send = x.x.data();
+        call.recv = y.x.data();
+        call.send_elems = std::ssize(x.x);
+        call.recv_elems = std::ssize(y.x);
+        call.dtype = DType::kF8E4M3;
+        call.rows.scales_of_row = kScales;
+        call.rows.send_scales = bytes_of(x.scales);
+        call.rows.recv_scales = bytes_of(y.scales);
+        EXPECT_EQ(bytes_per_row(call), kFp8Width + 4 * kScales + (has_weights ? 4 : 0));
+        transports[static_cast<size_t>(rank)]->run(call);
+        const std::vector<HeldRow> held = all_held(given, rank);
+        for (size_t r = 0; r < held.size(); ++r) {
+          const ScaledRows source(given.rows(), seed(held[r].source));
+          EXPECT_TRUE(y.same_row(static_cast<int64_t>(r), source, held[r].source_row)) << r;
+        }
+        for (int64_t r = std::ssize(held); r < given.room; ++r) {
+          EXPECT_TRUE(y.same_row(r, ScaledRows::unwritten(1), 0)) << r;
+        }
+        const bool brings = has_weights && !held.empty();
+        EXPECT_EQ(y_weights.weights[0] != kUnwritten, brings);
+      });
+      EXPECT_THAT(errors, Each(""));
+    }
   }
 }
 
@@ -202,6 +275,29 @@ TEST(RowExchange, IsRefusedIfMembersDoNotHoldWholeExperts) {
   const std::vector<int32_t> offsets(8);
   const CommCall call = call_of(CommOp::kDispatchRows, group, given, offsets, x, y);
   EXPECT_THROW(check_comm_call(call, 0), InternalError);
+}
+
+TEST(RowExchange, IsRefusedIfRowsHaveOtherScalesThanBlocks) {
+  const Experts given{.counts = {{2, 2}, {4, 0}}};
+  const Group group = all_ranks(2);
+  const std::vector<int32_t> offsets = offsets_of_all(given);
+  std::vector<std::byte> bytes(2 * 4 * kFp8Width);
+  CommCall call{.op = CommOp::kDispatchRows,
+                .group = &group,
+                .send = bytes.data(),
+                .recv = bytes.data() + 4 * kFp8Width,
+                .send_elems = 4 * kFp8Width,
+                .recv_elems = 4 * kFp8Width,
+                .dtype = DType::kF8E4M3};
+  call.rows = {.experts = 2, .send_rows = 4, .recv_rows = 4, .offsets_of_all = offsets.data()};
+  for (const int64_t scales : {1, 2, 3}) {
+    call.rows.scales_of_row = scales;
+    if (scales == kScales) {
+      EXPECT_NO_THROW(check_comm_call(call, 0));
+    } else {
+      EXPECT_THROW(check_comm_call(call, 0), InternalError);
+    }
+  }
 }
 
 TEST(PackedRows, OfAnotherSizeThanTheOffsetsSayAreRefused) {

@@ -19,6 +19,7 @@
 #include "ops/router.h"
 #include "support/grouped_copies_cases.h"
 #include "support/kernel_harness.h"
+#include "support/sent_rows_cases.h"
 
 namespace {
 
@@ -216,7 +217,10 @@ std::vector<OpSpec> specs(DType dtype) {
 
 std::vector<OpSpec> fp8_expert_specs() {
   const Groups g{.counts = {200, 0, 90}, .in = 256, .out = 384, .unused_rows = 5};
-  return {quantize_grouped_case(DType::kBF16, g, {.watch = {true}}).spec(),
+  const KernelCase copies = quantize_grouped_case(DType::kBF16, g, {.watch = {true}});
+  return {copies.spec(),
+          transpose_grouped_case(copies, g, {.watch = {true}}).spec(),
+          quantize_gathered_case(DType::kBF16, kSentRows[1], DType::kF8E4M3, 9, true).spec(),
           scaled_grouped_case(g, false, DType::kBF16).spec(),
           scaled_grouped_case(g, true, DType::kF32).spec(),
           scaled_grouped_wgrad_case(g, true).spec()};

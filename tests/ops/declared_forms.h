@@ -35,6 +35,7 @@
 #include "ops/operand_checker.h"
 #include "ops/optimizer.h"
 #include "ops/quantize.h"
+#include "ops/quantize_gathered.h"
 #include "ops/quantize_grouped.h"
 #include "ops/quantize_part.h"
 #include "ops/rope.h"
@@ -42,6 +43,7 @@
 #include "ops/scaled_grouped_linear.h"
 #include "ops/scaled_linear.h"
 #include "ops/specs.h"
+#include "ops/transpose_grouped.h"
 
 namespace braid {
 
@@ -338,6 +340,49 @@ class DeclaredForms {
          {std::tuple{true, true, false}, {true, false, true}, {false, true, false}}) {
       add_quantize_grouped({.row = row, .column = column, .watch = {watch}}, offsets);
     }
+    add_sent_rows(offsets);
+  }
+
+  /// FP8 rows that travel: 24 of 8 tokens.
+  void add_sent_rows(const OperandSpec& offsets) {
+    const Shape x{kRows, 128};
+    const ScaleLayout scales = QuantizeGroupedAttributes::scales();
+    for (const bool drops : {false, true}) {
+      DeclaredForm form{
+          {"quantize_gathered",
+           to_attributes(QuantizeGatheredAttributes{.dropped = {drops}, .watch = {drops}}),
+           {read(data_, {8, 128}), read(DType::kI32, {kRows}), read(DType::kI32, {8, 3})}},
+          {"x", "pair_of", "row_of"}};
+      if (drops) {
+        form.spec.operands.push_back(offsets);
+        form.names.emplace_back("offsets");
+        form.free_sizes.push_back({3, 0});
+      }
+      form.spec.operands.push_back(write(DType::kF8E4M3, x));
+      form.spec.operands.push_back(write(DType::kF32, scales_beside_rows(x)));
+      form.names.insert(form.names.end(), {"y", "y_scales"});
+      add_tally({drops}, form);
+      add(std::move(form));
+    }
+    const std::vector<OperandSpec> rows{read(DType::kF8E4M3, x),
+                                        read(DType::kF32, scales_beside_rows(x)), offsets,
+                                        write(DType::kF32, scales.shape(x))};
+    const std::vector<std::string> names{"x", "x_scales", "offsets", "row_scales"};
+    add({{"transpose_grouped", to_attributes(TransposeGroupedAttributes{.column = false}), rows},
+         names,
+         {{2, 0}}});
+    for (const bool watch : {false, true}) {
+      DeclaredForm form{
+          {"transpose_grouped", to_attributes(TransposeGroupedAttributes{.watch = {watch}}), rows},
+          names};
+      const Shape column{128, GroupedColumns::width(kRows, offsets.shape[0] - 1)};
+      form.spec.operands.push_back(write(DType::kF8E4M3, column));
+      form.spec.operands.push_back(write(DType::kF32, scales.shape(column)));
+      form.names.insert(form.names.end(), {"column", "column_scales"});
+      add_tally({watch}, form);
+      add(std::move(form));
+    }
+    add_dispatch_of_fp8_rows();
   }
 
   void add_quantize_grouped(const QuantizeGroupedAttributes& attributes,
@@ -364,6 +409,26 @@ class DeclaredForms {
     }
     add_tally(attributes.watch, form);
     add(std::move(form));
+  }
+
+  /// The same between 2 ranks with 3 experts each, which have room for 40.
+  void add_dispatch_of_fp8_rows() {
+    const OperandSpec offsets = read(DType::kI32, {2 * 7});
+    const OperandSpec fp8 = read(DType::kF8E4M3, {kRows, 128});
+    const OperandSpec fp8_held = write(DType::kF8E4M3, {40, 128});
+    const auto scaled = [](bool has_weights) {
+      return to_attributes(
+          ExpertExchangeAttributes{.experts = 6, .has_weights = has_weights, .scales = {true}});
+    };
+    add({{"dispatch_rows",
+          scaled(true),
+          {fp8, read(DType::kF32, {kRows}), read(DType::kF32, {kRows, 1}), offsets, fp8_held,
+           write(DType::kF32, {40}), write(DType::kF32, {40, 1}), write(DType::kI32, {4})}},
+         {"x", "weights", "scales", "offsets_of_all", "y", "y_weights", "y_scales", "offsets"}});
+    add({{"dispatch_rows",
+          scaled(false),
+          {fp8, read(DType::kF32, {kRows, 1}), offsets, fp8_held, write(DType::kF32, {40, 1})}},
+         {"x", "scales", "offsets_of_all", "y", "y_scales"}});
   }
 
   void add_linear_swiglu() {

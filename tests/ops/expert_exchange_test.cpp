@@ -53,6 +53,68 @@ TEST(ExpertExchangeCheck, RefusesSizesThatContradictEachOther) {
   expect_refused(with_operand(combine_spec(), 2, write(kF32, {8, 6})), "rows like x");
 }
 
+/// FP8 rows of 256 elements with their scales.
+OpSpec scaled_spec(bool has_weights) {
+  const auto attributes = to_attributes(ExpertExchangeAttributes{
+      .experts = 6, .has_weights = has_weights, .scales = {.has_scales = true}});
+  OpSpec spec{"dispatch_rows", attributes, {read(DType::kF8E4M3, {8, 256})}};
+  const auto add = [&](std::initializer_list<OperandSpec> operands) {
+    spec.operands.insert(spec.operands.end(), operands);
+  };
+  if (has_weights) {
+    add({read(kF32, {8})});
+  }
+  add({read(kF32, {8, 2}), read(kI32, {14}), write(DType::kF8E4M3, {20, 256})});
+  if (has_weights) {
+    add({write(kF32, {20})});
+  }
+  add({write(kF32, {20, 2})});
+  if (has_weights) {
+    add({write(kI32, {4})});
+  }
+  return spec;
+}
+
+TEST(ExpertExchangeCost, OfFp8RowsIsThatOfOneByteAndScales) {
+  const double with_weights = 8 * (256 + 4 + 2 * 4);
+  expect_cost(
+      scaled_spec(true),
+      {.bytes_read = with_weights, .bytes_written = with_weights, .comm_bytes = with_weights});
+  const double without = 8 * (256 + 2 * 4);
+  expect_cost(scaled_spec(false),
+              {.bytes_read = without, .bytes_written = without, .comm_bytes = without});
+}
+
+TEST(ExpertExchangeCheck, OnlyFp8RowsThatAreDispatchedHaveScales) {
+  EXPECT_NO_THROW(check_spec(scaled_spec(true)));
+  EXPECT_NO_THROW(check_spec(scaled_spec(false)));
+  expect_refused(with_operand(scaled_spec(true), 2, read(kF32, {8, 1})), "operand scales");
+  expect_refused(with_operand(scaled_spec(true), 6, write(kF32, {20, 1})), "operand y_scales");
+  expect_refused(with_operand(scaled_spec(true), 0, read(kBF16, {8, 256})), "have scales");
+  expect_refused(with_operand(dispatch_spec(), 0, read(DType::kF8E4M3, {8, 6})), "have scales");
+  OpSpec combine = scaled_spec(false);
+  combine.op = combine_spec().op;
+  expect_refused(combine, "only dispatch_rows has FP8 rows");
+}
+
+TEST(ExpertExchangeOperands, AreWhereAttributesSay) {
+  const ExpertExchangeOperands all(scaled_spec(true));
+  EXPECT_EQ(all.weights, 1);
+  EXPECT_EQ(all.scales, 2);
+  EXPECT_EQ(all.offsets_of_all, 3);
+  EXPECT_EQ(all.y, 4);
+  EXPECT_EQ(all.y_weights, 5);
+  EXPECT_EQ(all.y_scales, 6);
+  EXPECT_EQ(all.offsets, 7);
+  EXPECT_EQ(all.tally, -1);
+  const ExpertExchangeOperands few(combine_spec());
+  EXPECT_EQ(few.weights, -1);
+  EXPECT_EQ(few.scales, -1);
+  EXPECT_EQ(few.offsets_of_all, 1);
+  EXPECT_EQ(few.y, 2);
+  EXPECT_EQ(few.offsets, -1);
+}
+
 TEST(ExpertExchangeBackward, IsTheOtherOp) {
   Forward forward(kF32);
   GraphBuilder& b = forward.builder();

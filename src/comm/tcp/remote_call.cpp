@@ -34,10 +34,10 @@ bool is_in_range(const RemoteCall& remote) {
   const auto is_count = [](int64_t number) { return number >= 0 && number <= INT32_MAX; };
   const RowExchange& rows = call.rows;
   return is_count(rows.experts) && is_count(rows.copies) && is_size(rows.send_rows) &&
-         is_size(rows.recv_rows) && rows.weight_dtype <= DType::kU8 &&
-         remote.group.kind <= GroupKind::kWorld && static_cast<size_t>(call.op) < kNumCommOps &&
-         call.dtype <= DType::kU8 && is_size(call.send_elems) && is_size(call.recv_elems) &&
-         remote.number > 0;
+         is_size(rows.recv_rows) && is_count(rows.scales_of_row) &&
+         rows.weight_dtype <= DType::kU8 && remote.group.kind <= GroupKind::kWorld &&
+         static_cast<size_t>(call.op) < kNumCommOps && call.dtype <= DType::kU8 &&
+         is_size(call.send_elems) && is_size(call.recv_elems) && remote.number > 0;
 }
 
 /// Whether the announced part and the bytes are what `path.to` needs of a call that is in range.
@@ -125,6 +125,7 @@ std::string pack_call(const CommCall& call, int64_t number, SentPart part) {
       .number(call.rows.recv_rows)
       .number(call.rows.weight_dtype)
       .number(static_cast<uint8_t>(call.rows.has_weights))
+      .number(call.rows.scales_of_row)
       .text(call.what)
       .number(number)
       .number(part.begin)
@@ -151,6 +152,7 @@ std::unique_ptr<RemoteCall> unpack_call(std::string bytes, const CallPath& path)
   call.rows.recv_rows = body.number<int64_t>();
   call.rows.weight_dtype = body.number<DType>();
   call.rows.has_weights = body.number<uint8_t>() != 0;
+  call.rows.scales_of_row = body.number<int64_t>();
   call.what = body.text();
   remote->number = body.number<int64_t>();
   SentPart part;

@@ -30,11 +30,17 @@ struct MemberMemory {
   std::vector<std::byte> y_weights;
   std::vector<std::byte> offsets;
   std::vector<std::byte> tally;
+  std::vector<std::byte> scales;
+  std::vector<std::byte> y_scales;
 
-  auto all() { return std::array{&x, &weights, &y, &y_weights, &offsets, &tally}; }
+  static constexpr size_t kParts = 8;
+  auto all() {
+    return std::array{&x, &weights, &y, &y_weights, &offsets, &tally, &scales, &y_scales};
+  }
   /// Of each of them.
-  std::array<std::byte*, 6> data() {
-    return {x.data(), weights.data(), y.data(), y_weights.data(), offsets.data(), tally.data()};
+  std::array<std::byte*, kParts> data() {
+    return {x.data(),       weights.data(), y.data(),      y_weights.data(),
+            offsets.data(), tally.data(),   scales.data(), y_scales.data()};
   }
 };
 
@@ -45,7 +51,10 @@ std::vector<std::byte> random_bytes(DType dtype, int64_t elems, uint32_t seed) {
   for (size_t i = 0; i < static_cast<size_t>(elems); ++i) {
     const float value = normal(random);
     const auto half = static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
-    const void* const from = dtype == DType::kBF16 ? static_cast<const void*>(&half) : &value;
+    const auto any = static_cast<uint8_t>(random());
+    const void* const from = dtype == DType::kBF16     ? static_cast<const void*>(&half)
+                             : dtype_bytes(dtype) == 1 ? static_cast<const void*>(&any)
+                                                       : &value;
     std::memcpy(bytes.data() + i * dtype_bytes(dtype), from, dtype_bytes(dtype));
   }
   return bytes;
@@ -58,6 +67,8 @@ struct Exchanged {
   int64_t width = 8;
   bool has_weights = true;
 
+  /// Of a row: those of FP8 have some.
+  int64_t scales() const { return dtype_bytes(dtype) == 1 ? width / 128 : 0; }
   bool dispatches() const { return op == CommOp::kDispatchRows; }
   int64_t sent() const { return dispatches() ? experts.rows() : experts.room; }
   int64_t received() const { return dispatches() ? experts.room : experts.rows(); }
@@ -72,11 +83,13 @@ struct Exchanged {
             .y = poisoned(received() * width, dtype_bytes(dtype)),
             .y_weights = poisoned(received(), sizeof(float)),
             .offsets = poisoned(experts.local() + 1, sizeof(int32_t)),
-            .tally = std::vector<std::byte>(RoomTally::kSize * sizeof(int64_t), std::byte{1})};
+            .tally = std::vector<std::byte>(RoomTally::kSize * sizeof(int64_t), std::byte{1}),
+            .scales = random_bytes(DType::kF32, sent() * scales(), seed + 2),
+            .y_scales = poisoned(received() * scales(), sizeof(float))};
   }
 
   /// `data`: as MemberMemory has them.
-  CommCall call(const Group& group, const std::array<std::byte*, 6>& data,
+  CommCall call(const Group& group, const std::array<std::byte*, MemberMemory::kParts>& data,
                 const int32_t* offsets_of_all) const {
     CommCall call{.op = op,
                   .group = &group,
@@ -96,6 +109,11 @@ struct Exchanged {
     if (has_weights) {
       call.rows.send_weights = data[1];
       call.rows.recv_weights = data[3];
+    }
+    if (scales() > 0) {
+      call.rows.scales_of_row = scales();
+      call.rows.send_scales = data[6];
+      call.rows.recv_scales = data[7];
     }
     if (has_weights && dispatches()) {
       call.rows.offsets = reinterpret_cast<int32_t*>(data[4]);
@@ -121,8 +139,8 @@ class OnDevice {
   }
 
   std::byte* data(size_t part) const { return arena_.data() + begins_[part]; }
-  std::array<std::byte*, 6> all() const {
-    return {data(0), data(1), data(2), data(3), data(4), data(5)};
+  std::array<std::byte*, MemberMemory::kParts> all() const {
+    return {data(0), data(1), data(2), data(3), data(4), data(5), data(6), data(7)};
   }
 
   MemberMemory read() {
@@ -172,7 +190,9 @@ class RowExchangeOnGpu : public ::testing::Test {
     EXPECT_TRUE(gpu.y_weights == cpu.y_weights) << "weights of member " << member;
     EXPECT_TRUE(gpu.offsets == cpu.offsets) << "offsets of member " << member;
     EXPECT_TRUE(gpu.tally == cpu.tally) << "tally of member " << member;
-    EXPECT_TRUE(gpu.x == cpu.x && gpu.weights == cpu.weights) << "x of member " << member;
+    EXPECT_TRUE(gpu.y_scales == cpu.y_scales) << "scales of member " << member;
+    EXPECT_TRUE(gpu.x == cpu.x && gpu.weights == cpu.weights && gpu.scales == cpu.scales)
+        << "x of member " << member;
   }
 
   void expect_as_on_cpu(const Exchanged& given, int64_t shift = 0) {
@@ -188,9 +208,10 @@ class RowExchangeOnGpu : public ::testing::Test {
       gpu.emplace_back(given.memory_of(m), shift);
       members.rows.push_back(gpu.back().data(0));
       members.weights.push_back(gpu.back().data(1));
+      members.scales.push_back(gpu.back().data(6));
     }
     for (const MemberMemory& member : cpu) {
-      given_rows.push_back({member.x.data(), member.weights.data()});
+      given_rows.push_back({member.x.data(), member.weights.data(), member.scales.data()});
     }
     const CudaStream stream(0);
     for (size_t m = 0; m < gpu.size(); ++m) {
@@ -244,6 +265,26 @@ TEST_F(RowExchangeOnGpu, HasTheBitsOfTheCpu) {
           expect_as_on_cpu(
               {.op = op, .experts = experts, .dtype = dtype, .width = width, .has_weights = false});
         }
+      }
+    }
+  }
+}
+
+// Fewer scales than lanes of a warp, as many, and more.
+TEST_F(RowExchangeOnGpu, BringsFp8RowsWithTheirScales) {
+  for (const Experts& experts : all_experts()) {
+    for (const int64_t width : {128, 384, 4096, 7168}) {
+      if (width * experts.room > 8'000'000) {
+        continue;
+      }
+      for (const bool has_weights : {true, false}) {
+        SCOPED_TRACE(::testing::Message() << experts.experts() << " experts, width " << width);
+        const Exchanged given{.experts = experts,
+                              .dtype = DType::kF8E4M3,
+                              .width = width,
+                              .has_weights = has_weights};
+        expect_as_on_cpu(given);
+        expect_as_on_cpu(given, 4);
       }
     }
   }

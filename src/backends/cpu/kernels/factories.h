@@ -74,6 +74,8 @@ CpuKernel make_grouped_linear_wgrad(const OpSpec& spec, int num_workers);
 
 CpuKernel make_quantize(const OpSpec& spec, int num_workers);  // also for quantize_weight
 CpuKernel make_quantize_grouped(const OpSpec& spec, int num_workers);
+CpuKernel make_quantize_gathered(const OpSpec& spec, int num_workers);
+CpuKernel make_transpose_grouped(const OpSpec& spec, int num_workers);
 CpuKernel make_part_magnitudes(const OpSpec& spec, int num_workers);
 CpuKernel make_quantize_part(const OpSpec& spec, int num_workers);
 CpuKernel make_scales_of_magnitudes(const OpSpec& spec, int num_workers);

@@ -75,6 +75,8 @@ constexpr std::array kKernels = {
     KernelEntry{"quantize", make_quantize},
     KernelEntry{"quantize_weight", make_quantize},
     KernelEntry{"quantize_grouped", make_quantize_grouped},
+    KernelEntry{"quantize_gathered", make_quantize_gathered},
+    KernelEntry{"transpose_grouped", make_transpose_grouped},
     KernelEntry{"part_magnitudes", make_part_magnitudes},
     KernelEntry{"quantize_part", make_quantize_part},
     KernelEntry{"scales_of_magnitudes", make_scales_of_magnitudes},

@@ -254,8 +254,12 @@ std::function<void(cudaStream_t)> PeerCalls::State::fetch_rows_of(
   all.failed = reinterpret_cast<const uint32_t*>(failed_word());
   for (int member = 0; member < call.shape.size; ++member) {
     all.rows.push_back(reached(call, member, 0));
+    size_t next = 1;
     if (rows.rows.has_weights) {
-      all.weights.push_back(reached(call, member, 1));
+      all.weights.push_back(reached(call, member, next++));
+    }
+    if (rows.rows.scales_of_row > 0) {
+      all.scales.push_back(reached(call, member, next));
     }
   }
   return [rows, all, member = static_cast<size_t>(call.shape.place)](cudaStream_t stream) {

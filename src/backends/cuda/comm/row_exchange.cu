@@ -36,8 +36,11 @@ struct ExchangeArgs {
   float dropped = 0;         // what a row without room brings back: 0, or NaN
   int64_t* tally = nullptr;  // [RoomTally::kSize]; null: rows are not counted
   const volatile uint32_t* failed = nullptr;
+  int scales_of_row = 0;  // 0: rows have none
+  float* y_scales = nullptr;
   const T* x[kMaxRowExchangeMembers];
   const float* weights[kMaxRowExchangeMembers];
+  const float* scales[kMaxRowExchangeMembers];
 
   /// Rows of a member before those of an expert.
   __device__ int32_t offset(int source, int expert) const {
@@ -211,6 +214,32 @@ __device__ void add_to_tally(const ExchangeArgs<T>& args, int64_t came) {
   args.tally[RoomTally::kEqual] = int64_t{args.sent_rows} * args.copies;
 }
 
+/// The scales of a row of FP8: the first ones of each lane arrive while the row does.
+class ScalesOfRow {
+ public:
+  template <class T>
+  __device__ ScalesOfRow(const ExchangeArgs<T>& args, int source, int64_t row)
+      : count_(args.scales_of_row),
+        from_(count_ == 0 ? nullptr : args.scales[source] + row * count_),
+        first_(lane() < count_ ? from_[lane()] : 0.0f) {}
+
+  __device__ void store(float* to) const {
+    if (lane() < count_) {
+      to[lane()] = first_;
+    }
+    for (int i = lane() + kWarpSize; i < count_; i += kWarpSize) {
+      to[i] = from_[i];
+    }
+  }
+
+ private:
+  __device__ static int lane() { return static_cast<int>(threadIdx.x) % kWarpSize; }
+
+  int count_;
+  const float* from_;
+  float first_;
+};
+
 template <bool kAligned, class T>
 __global__ void __launch_bounds__(kThreads)
     dispatch_kernel(const __grid_constant__ ExchangeArgs<T> args) {
@@ -240,13 +269,16 @@ __global__ void __launch_bounds__(kThreads)
     if (to >= args.room) {
       return;
     }
-    const bool has_weight = threadIdx.x % kWarpSize == 0 && args.y_weights != nullptr;
+    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+    const bool has_weight = lane == 0 && args.y_weights != nullptr;
     const float weight =
         has_weight ? args.weights[source][from] : 0.0f;  // arrives while the row does
+    const ScalesOfRow scales(args, source, from);
     copy_row<kAligned>(args.y + to * args.width, args.x[source] + from * args.width, args.width);
     if (has_weight) {
       args.y_weights[to] = weight;
     }
+    scales.store(args.y_scales + to * args.scales_of_row);
   });
 }
 
@@ -336,7 +368,8 @@ ExchangeArgs<T> args_of(const CommCall& call, size_t member, const RowsOfMembers
   args.y_weights = reinterpret_cast<float*>(rows.recv_weights);
   args.offsets_of_all = rows.offsets_of_all;
   args.offsets = rows.offsets;
-  args.width = call.send_elems / rows.send_rows;
+  args.width = call.send_elems / rows.send_rows * static_cast<int64_t>(dtype_bytes(call.dtype)) /
+               static_cast<int64_t>(sizeof(T));
   args.member = static_cast<int>(member);
   args.members = static_cast<int>(members);
   args.experts = static_cast<int>(rows.experts);
@@ -347,9 +380,13 @@ ExchangeArgs<T> args_of(const CommCall& call, size_t member, const RowsOfMembers
   args.dropped = rows.drops ? 0.0f : std::numeric_limits<float>::quiet_NaN();
   args.tally = rows.tally;
   args.failed = from.failed;
+  args.scales_of_row = static_cast<int>(rows.scales_of_row);
+  args.y_scales = reinterpret_cast<float*>(rows.recv_scales);
   for (size_t m = 0; m < from.rows.size(); ++m) {
     args.x[m] = reinterpret_cast<const T*>(from.rows[m]);
     args.weights[m] = rows.has_weights ? reinterpret_cast<const float*>(from.weights[m]) : nullptr;
+    args.scales[m] =
+        rows.scales_of_row > 0 ? reinterpret_cast<const float*>(from.scales[m]) : nullptr;
   }
   return args;
 }
@@ -395,7 +432,9 @@ void check_limits(const CommCall& call, const RowsOfMembers& from) {
 void launch_row_exchange(const CommCall& call, size_t member, const RowsOfMembers& members,
                          cudaStream_t stream, int blocks) {
   check_limits(call, members);
-  if (call.dtype == DType::kBF16) {
+  // Rows of FP8 are only copied, and have whole blocks of 128: pairs are words of 2 bytes.
+  const bool is_copied = call.op == CommOp::kDispatchRows && call.rows.scales_of_row > 0;
+  if (call.dtype == DType::kBF16 || is_copied) {
     launch(call, args_of<Bf16>(call, member, members), blocks, stream);
   } else if (call.dtype == DType::kF32) {
     launch(call, args_of<float>(call, member, members), blocks, stream);
@@ -407,9 +446,13 @@ void launch_row_exchange(const CommCall& call, size_t member, const RowsOfMember
 
 void launch_emulated_row_exchange(const CommCall& call, size_t member, cudaStream_t stream) {
   const size_t members = call.group->ranks.size();
+  const auto everywhere = [&](const std::byte* own) {
+    return std::vector<const std::byte*>(members, own);
+  };
   launch_row_exchange(call, member,
-                      {.rows = std::vector<const std::byte*>(members, call.send),
-                       .weights = std::vector<const std::byte*>(members, call.rows.send_weights)},
+                      {.rows = everywhere(call.send),
+                       .weights = everywhere(call.rows.send_weights),
+                       .scales = everywhere(call.rows.send_scales)},
                       stream);
 }
 

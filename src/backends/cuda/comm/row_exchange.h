@@ -21,6 +21,7 @@ inline constexpr int64_t kMaxRowExchangeRuns = 4095;
 struct RowsOfMembers {
   std::vector<const std::byte*> rows;     ///< by member
   std::vector<const std::byte*> weights;  ///< the same; empty without weights
+  std::vector<const std::byte*> scales;   ///< the same; empty without scales
   /// In device memory: not 0 once the run has failed. Offsets of all may then be of nothing, and
   /// memory of other ranks gone, so no row is moved, and the experts of dispatch_rows get none.
   /// Null if a run cannot fail.
@@ -33,8 +34,8 @@ struct RowsOfMembers {
 /// places of rows follow from the offsets in device memory; only as many bytes cross a link as
 /// there are rows. (Reading over NVLink is twice as fast as writing here: bench/notes.md.)
 ///
-/// bf16 or f32 rows, f32 weights. Throws InternalError for other dtypes, and for more members or
-/// runs than the limits above.
+/// bf16 or f32 rows, f32 weights; also FP8 rows with their scales, to experts. Throws InternalError
+/// for other dtypes, and for more members or runs than the limits above.
 void launch_row_exchange(const CommCall& call, size_t member, const RowsOfMembers& members,
                          cudaStream_t stream, int blocks = kRowExchangeBlocks);
 

@@ -100,6 +100,8 @@ CudaKernel make_cuda_average_weights(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_quantize(const OpSpec& spec, CudaContext& context);
 
 CudaKernel make_cuda_quantize_grouped(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_quantize_gathered(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_transpose_grouped(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_part_magnitudes(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_quantize_part(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_scales_of_magnitudes(const OpSpec& spec, CudaContext& context);

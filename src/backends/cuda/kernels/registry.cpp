@@ -104,6 +104,8 @@ constexpr std::array kKernels = {
     KernelEntry{"part_magnitudes", make_cuda_part_magnitudes},
     KernelEntry{"quantize_part", make_cuda_quantize_part},
     KernelEntry{"quantize_grouped", make_cuda_quantize_grouped},
+    KernelEntry{"quantize_gathered", make_cuda_quantize_gathered},
+    KernelEntry{"transpose_grouped", make_cuda_transpose_grouped},
     KernelEntry{"scales_of_magnitudes", make_cuda_scales_of_magnitudes},
     KernelEntry{"transpose", make_cuda_transpose},
     KernelEntry{"rope", make_cuda_rope},
