@@ -53,7 +53,7 @@ def context(ranks, method, **more):
 
 
 # Kinds of model: of layouts_test.cpp too.
-FAMILIES = ("llama", "gpt2", "windows", "experts", "fp8_experts", "hybrid", "hybrid_experts", "fp8_block", "fp8_tensor")
+FAMILIES = ("llama", "gpt2", "windows", "experts", "fp8_experts", "fp8_dispatch", "hybrid", "hybrid_experts", "fp8_block", "fp8_tensor")
 FP8_LAYOUTS = {"optimizer2": (2, ZERO["optimizer"]), "parameters2": (2, ZERO["parameters"]), "tensor2": (2, {"tensor": 2, **SEQUENCE}),
                "parameters4": (4, ZERO["parameters"]), "tensor4": (4, {"tensor": 4, **SEQUENCE}),
                "tensor2_optimizer2": (4, {"tensor": 2, **SEQUENCE, **ZERO["optimizer"]}),
@@ -84,6 +84,7 @@ LAYOUTS = {
     "experts4_tensor2": (4, *experts(4, tensor=2, **SEQUENCE)), "experts2_pipeline2": (4, *experts(2, **pipeline(2, "1f1b"))),
     "experts2_dualpipev2": (4, *experts(2, **pipeline(2, "dualpipe-v", 2))),
     "fp8_experts2": (2, experts(2)[0], "fp8_experts"), "fp8_experts_gradients2": (2, ZERO["gradients"], "fp8_experts"),
+    "fp8_dispatch2": (2, experts(2)[0], "fp8_dispatch"),
     **{f"{family}_{name}": (*layout, family) for family in ("fp8_block", "fp8_tensor") for name, layout in FP8_LAYOUTS.items()},
     "hybrid_parameters2": (2, ZERO["parameters"], "hybrid"), "hybrid_tensor2": (2, {"tensor": 2, **SEQUENCE}, "hybrid"),
     "hybrid_ring2": (2, context(2, "ring"), "hybrid"), "hybrid_a2a2": (2, context(2, "a2a", **ZERO["optimizer"]), "hybrid"),
@@ -131,9 +132,9 @@ def model_of(device, family):
         return model | {"family": "gpt2", "kv_heads": 8, "max_positions": sequence}, {"sequence": sequence}
     if family == "windows":
         return model | {"sliding_window": 20}, {"sequence": sequence}
-    if family == "fp8_experts":  # inputs and features are multiples of 128
+    if family in ("fp8_experts", "fp8_dispatch"):  # inputs and features are multiples of 128
         return (model | {"width": 256, "experts": 8, "experts_per_token": 2, "expert_ffn": 128},
-                {"sequence": sequence, "fp8": "block", "fp8_experts": True})
+                {"sequence": sequence, "fp8": "block", "fp8_experts": True, "fp8_dispatch": family == "fp8_dispatch"})
     if family == "experts":
         return model | {"experts": 8, "experts_per_token": 2, "expert_ffn": width // 2}, {"sequence": sequence}
     if family.startswith("hybrid"):

@@ -92,6 +92,7 @@ struct TrainConfig {
   std::vector<std::string> fp8_filter;
   bool fp8_head = false;
   bool fp8_experts = false;
+  bool fp8_dispatch = false;
   std::string fp8_weight_blocks = "rows";
   std::string fp8_sums = "ideal";
   bool fp8_gather = true;

@@ -485,6 +485,10 @@ void check_fp8(const TrainConfig& train, Mistakes& mistakes) {
       "and train.fp8 is {}; remove the key or set train.fp8 = \"block\"",
       quote(train.fp8));
   mistakes.require(
+      !train.fp8_dispatch || train.fp8_experts,
+      "train.fp8_dispatch = true: rows travel as FP8 for products of experts that are FP8, and "
+      "train.fp8_experts is false; remove the key or set train.fp8_experts = true");
+  mistakes.require(
       train.fp8_watch == 0 || train.fp8 != "off",
       "train.fp8_watch = {}: counts what FP8 copies lose, but train.fp8 is \"off\"; set "
       "train.fp8_watch = 0, or train.fp8 = \"block\"",

@@ -11,6 +11,8 @@
 #include "ops/attributes.h"
 #include "ops/blocks.h"
 #include "ops/delay_columns.h"
+#include "ops/dispatch_copies.h"
+#include "ops/expert_exchange.h"
 #include "ops/fuse_copies.h"
 #include "ops/grouped_linear.h"
 #include "ops/linear.h"
@@ -89,11 +91,31 @@ class ProductQuantizer {
                          .features = operands[1].shape[0] / std::max<int64_t>(1, experts),
                          .depth = operands[0].shape[1],
                          .experts = experts,
+                         .sent = sent_factor(node),
                          .reason = {}};
         site.reason = reason_to_keep(site, recipe_);
         sites_.push_back(std::move(site));
       }
     }
+  }
+
+  /// x of a forward product that reads what dispatch_rows brings, dy of one whose result
+  /// combine_rows sends back.
+  SentFactor sent_factor(const Node& product) const {
+    for (const Node& node : graph_.forward) {
+      const bool dispatches = communicates_as(node.spec, CommOp::kDispatchRows);
+      if (!dispatches && !communicates_as(node.spec, CommOp::kCombineRows)) {
+        continue;
+      }
+      const auto y = static_cast<size_t>(ExpertExchangeOperands(node.spec).y);
+      if (dispatches && node.operands[y] == product.operands[0]) {
+        return SentFactor::kX;
+      }
+      if (!dispatches && node.operands[0] == product.operands.back()) {
+        return SentFactor::kDy;
+      }
+    }
+    return SentFactor::kNone;
   }
 
   /// The all-gathers, by their results, that become gathers of copies.
@@ -477,6 +499,9 @@ std::vector<ProductSite> quantize_products(StageGraph& graph, const Fp8Recipe& r
   std::vector<ProductSite> sites = ProductQuantizer(graph, recipe).run();
   if (recipe.delays_columns) {
     delay_columns(graph);
+  }
+  if (recipe.dispatches_copies) {
+    dispatch_copies(graph);
   }
   if (recipe.fuses_copies) {
     fuse_copies(graph);

@@ -22,6 +22,7 @@ struct Fp8Recipe {
   bool head = false;                   ///< also the product that makes the logits
   bool experts = false;                ///< also those of experts; needs blocks of 128
   EmulatedSums sums = {};              ///< on the CPU
+  bool dispatches_copies = false;      ///< rows go to experts as FP8; see dispatch_copies.h
   bool watch = false;                  ///< count what the copies lose; see quantize_products
   bool gathers_copies = true;  ///< ranks gather FP8 copies, not the values; see quantize_products
   bool fuses_copies = false;   ///< ops that make values make their copies; see fuse_copies.h
@@ -42,6 +43,9 @@ struct Fp8Recipe {
   friend bool operator==(const Fp8Recipe&, const Fp8Recipe&) = default;
 };
 
+/// The factor of a product that other ranks send (expert_exchange.h).
+enum class SentFactor : uint8_t { kNone, kX, kDy };
+
 /// A product x w^T of the graph, and whether it is done in FP8.
 struct ProductSite {
   std::string site;
@@ -49,7 +53,8 @@ struct ProductSite {
   int64_t features = 0;  ///< of w
   int64_t depth = 0;
   int64_t experts = 0;  ///< that share the rows, each with a w; 0: it is no product of experts
-  std::string reason;   ///< why it stays as it is; empty: it is FP8
+  SentFactor sent = SentFactor::kNone;
+  std::string reason;  ///< why it stays as it is; empty: it is FP8
 };
 
 /// Makes products of a differentiated graph FP8: the three products of each `linear` in a layer
@@ -93,8 +98,9 @@ struct ProductSite {
 /// x and dy are quantised once each, in both directions, in front of their first use. So x itself
 /// is not kept for the backward, unless something else reads it there; with `delays_columns`, the
 /// backward then makes the columns of x (delay_columns.h). With `fuses_copies`, copies of the
-/// result of an activation function or a norm are made in its node (fuse_copies.h). A graph without
-/// backward gets copies by rows only. Returns all products of layers, in forward order.
+/// result of an activation function or a norm are made in its node (fuse_copies.h). With
+/// `dispatches_copies`, rows go to experts of other ranks as FP8 (dispatch_copies.h). A graph
+/// without backward gets copies by rows only. Returns all products of layers, in forward order.
 std::vector<ProductSite> quantize_products(StageGraph& graph, const Fp8Recipe& recipe);
 
 }  // namespace braid

@@ -53,6 +53,15 @@ std::string describe_scales(const Fp8Recipe& recipe) {
   }
 }
 
+/// How a factor travels that other ranks send; empty: none does.
+std::string describe_sent(const RunSpec& run, const ProductSite& site) {
+  if (site.sent == SentFactor::kNone || !run.fp8->dispatches_copies) {
+    return {};
+  }
+  return fmt::format("; {} travels in {}", site.sent == SentFactor::kX ? "x" : "dy",
+                     site.reason.empty() ? "FP8" : choice_name(run.dtype));
+}
+
 std::string describe_types(const RunSpec& run, const ProductSite& site) {
   if (!site.reason.empty()) {
     return fmt::format("{} ({})", choice_name(run.dtype), site.reason);
@@ -118,9 +127,10 @@ std::string describe_fp8(const RunSpec& run) {
   for (const Line& line : lines_of(fp8_sites(run))) {
     const std::string experts =
         line.first.experts == 0 ? "" : fmt::format(", {} experts", line.first.experts);
-    text += fmt::format("fp8      {:<16} {:>7} x {:>6} x {:>6}  {:>4} layers{}  {}\n",
+    text += fmt::format("fp8      {:<16} {:>7} x {:>6} x {:>6}  {:>4} layers{}  {}{}\n",
                         place_in_layer(line.first.site), line.first.rows, line.first.features,
-                        line.first.depth, line.layers, experts, describe_types(run, line.first));
+                        line.first.depth, line.layers, experts, describe_types(run, line.first),
+                        describe_sent(run, line.first));
   }
   if (!run.parallel.fp8_weights.empty()) {
     text += fmt::format("fp8      {} weights are kept as main weights and FP8 copies alone{}\n",

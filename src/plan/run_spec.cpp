@@ -142,6 +142,7 @@ std::optional<Fp8Recipe> fp8_recipe(const RunConfig& config, const ModelSpec& mo
   recipe->keep = train.fp8_filter;
   recipe->head = train.fp8_head;
   recipe->experts = train.fp8_experts;
+  recipe->dispatches_copies = train.fp8_dispatch;
   recipe->sums.hopper_sums = choice<Fp8SumsChoice>(train.fp8_sums) == Fp8SumsChoice::kHopper;
   recipe->gathers_copies = train.fp8_gather;
   recipe->fuses_copies = fuses_swiglu(config);

@@ -364,6 +364,10 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"train.fp8=mxfp8\ntrain.fp8_experts=true",
                "train.fp8_experts = true: products of experts are FP8 with train.fp8 = \"block\" "
                "only, and train.fp8 is \"mxfp8\"; remove the key or set train.fp8 = \"block\""},
+        Broken{"train.fp8=block\ntrain.fp8_dispatch=true",
+               "train.fp8_dispatch = true: rows travel as FP8 for products of experts that are "
+               "FP8, and train.fp8_experts is false; remove the key or set train.fp8_experts = "
+               "true"},
         Broken{
             "train.fp8=block\ntrain.fp8_weight_blocks=squares",
             "train.fp8_weight_blocks = \"squares\": is read with train.fp8 = \"mxfp8\" only, and "

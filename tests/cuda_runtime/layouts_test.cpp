@@ -71,6 +71,7 @@ ParallelConfig all_dimensions(int64_t ranks) {
 constexpr std::string_view kWindows = "windows";
 constexpr std::string_view kWithExperts = "experts";
 constexpr std::string_view kFp8Experts = "fp8_experts";
+constexpr std::string_view kFp8Dispatch = "fp8_dispatch";
 constexpr std::string_view kHybrid = "hybrid";
 constexpr std::string_view kHybridExperts = "hybrid_experts";
 constexpr std::string_view kFp8Block = "fp8_block";
@@ -94,7 +95,7 @@ void set_model(ModelConfig& model, const GpuLayout& layout) {
     model.max_positions = 64;
   } else if (kind == kWindows) {
     model.sliding_window = 20;
-  } else if (kind == kWithExperts || kind == kFp8Experts) {
+  } else if (kind == kWithExperts || kind == kFp8Experts || kind == kFp8Dispatch) {
     model.experts = 8;
     model.experts_per_token = 2;
     model.expert_ffn = 128;
@@ -126,9 +127,10 @@ RunConfig config_of(const GpuLayout& layout) {
     config.train.sequence = 512;
     config.train.fp8 = layout.family == kFp8Block ? "block" : "tensor";
   }
-  if (layout.family == kFp8Experts) {
+  if (layout.family == kFp8Experts || layout.family == kFp8Dispatch) {
     config.train.fp8 = "block";
     config.train.fp8_experts = true;
+    config.train.fp8_dispatch = layout.family == kFp8Dispatch;
   }
   config.train.dtype = "bfloat16";
   config.train.microbatch = 1;
@@ -370,6 +372,7 @@ INSTANTIATE_TEST_SUITE_P(
         GpuLayout{"experts2_pipeline2", 4, experts(pipeline(4, 2, "1f1b"), 2), "experts"},
         GpuLayout{"experts2_dualpipev2", 4, experts(pipeline(4, 2, "dualpipe-v", 2), 2), "experts"},
         GpuLayout{"fp8_experts2", 2, experts(data(2, "none"), 2), "fp8_experts"},
+        GpuLayout{"fp8_dispatch2", 2, experts(data(2, "none"), 2), "fp8_dispatch"},
         GpuLayout{"fp8_experts_gradients2", 2, data(2, "gradients"), "fp8_experts"},
         GpuLayout{"fp8_block_optimizer2", 2, data(2, "optimizer"), "fp8_block"},
         GpuLayout{"fp8_block_parameters2", 2, data(2, "parameters"), "fp8_block"},

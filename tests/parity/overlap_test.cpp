@@ -256,7 +256,11 @@ std::vector<Layout> expert_layouts() {
         {std::string("model.experts=4 model.experts_per_token=2 model.expert_ffn=8 ") + layout});
   }
   for (const char* const layout :
-       {"ranks=4 expert=2 shard=gradients", "ranks=4 pipeline=2 expert=2 schedule=zb-h1"}) {
+       {"ranks=4 expert=2 shard=gradients", "ranks=4 pipeline=2 expert=2 schedule=zb-h1",
+        "ranks=4 expert=2 shard=gradients train.fp8_dispatch=true",
+        "ranks=4 pipeline=2 expert=2 schedule=zb-h1 train.fp8_dispatch=true",
+        "ranks=4 tensor=2 train.microbatch=2 sequence_parallel=true expert=4 "
+        "train.fp8_dispatch=true"}) {
     list.push_back({std::string("model.experts=4 model.experts_per_token=2 model.expert_ffn=128 "
                                 "model.width=128 train.fp8=block train.fp8_experts=true ") +
                     layout});

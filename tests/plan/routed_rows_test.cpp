@@ -89,6 +89,18 @@ TEST(RoutedRows, AreThoseOfFp8CopiesToo) {
   }
 }
 
+TEST(RoutedRows, AreThoseOfRowsThatTravelAsFp8Too) {
+  const Program program =
+      program_of({"train.fp8=block", "train.fp8_experts=true", "train.fp8_dispatch=true",
+                  "model.width=128", "model.expert_ffn=128"});
+  EXPECT_EQ(rows_of(program, 1, "quantize_gathered"), (Rows{32, 64, 32, 64, 64}));
+  EXPECT_EQ(rows_of(program, 3, "quantize_gathered"), (Rows{32, 64, 32, 64, 64}));
+  EXPECT_EQ(rows_of(program, 1, "dispatch_rows"), (Rows{64, 64, 64, 18, 128, 128, 128, 5}));
+  EXPECT_EQ(rows_of(program, 1.5, "dispatch_rows")[2], 96);
+  EXPECT_EQ(rows_of(program, 1, "transpose_grouped"), (Rows{64, 64, 5, 1, 128, 4}));
+  EXPECT_EQ(rows_of(program, 1.5, "transpose_grouped"), (Rows{96, 96, 5, 1, 128, 4}));
+}
+
 // An expert takes 8 * 1.25 rows of each rank. The room for 80 rows is that of the rank's own pairs
 // with another capacity, which move as they are.
 TEST(RoutedRows, AreAtMostThoseThatExpertsTake) {
