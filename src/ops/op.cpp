@@ -42,6 +42,7 @@
 #include "ops/quantize_part.h"
 #include "ops/rope.h"
 #include "ops/router.h"
+#include "ops/row_blocks.h"
 #include "ops/scaled_grouped_linear.h"
 #include "ops/scaled_linear.h"
 #include "ops/transpose.h"
@@ -183,6 +184,8 @@ constexpr std::array kOps = {
     &kRingShiftOp,
     &kDispatchRowsOp,
     &kCombineRowsOp,
+    &kRowsToBlocksOp,
+    &kBlocksToRowsOp,
     &kOffloadOp,
     &kReloadOp,
     &kUndefineOp,
