@@ -55,6 +55,11 @@ TEST(RunPlan, LayoutSaysWhoHasWhichExperts) {
   config.moe.on_overflow = "drop";
   EXPECT_THAT(describe_layout(resolve_run(config, 0)),
               HasSubstr("room for 20 rows of 16 with equal loads, more are dropped\n"));
+  config.moe.exchange = "blocks";  // of 4 ranks
+  EXPECT_THAT(
+      describe_layout(resolve_run(config, 0)),
+      HasSubstr("more are dropped\nexchange  blocks of 5 rows for each pair of 4 ranks: 1.25 "
+                "times the rows of equal loads\n"));
 }
 
 TEST(RunPlan, LayoutSaysOfWhichTokensExpertsTakeHowManyRows) {
