@@ -5,6 +5,7 @@
 #include "api/run_state.h"
 #include "plan/describe_simulation.h"
 #include "plan/device_cost.h"
+#include "plan/row_exchange_setup.h"
 #include "plan/run_costs.h"
 #include "plan/run_spec.h"
 #include "plan/simulated_run.h"
@@ -18,6 +19,7 @@ namespace {
 /// What the run leaves open, chosen for the device that is simulated.
 RunSpec settings_for(const CostModel& model, RunConfig config, int64_t vocabulary,
                      const std::string& machine) {
+  config = with_exchange(std::move(config), model.cluster());
   if (config.overlap.cost == kDeviceCost) {
     config.overlap.cost = machine;
   }

@@ -20,6 +20,7 @@
 #include "plan/memory_needs.h"
 #include "plan/rank_kinds.h"
 #include "plan/rank_programs.h"
+#include "plan/row_exchange_setup.h"
 #include "plan/run_costs.h"
 #include "plan/run_plan.h"
 #include "plan/stack_gain.h"
@@ -242,6 +243,7 @@ void add_plan_command(CLI::App& app, const Console& console) {
           load_cost_model(arguments->cost, static_cast<int>(loaded.config.parallel.ranks)),
           loaded.config.links);
       gpu = gpu ? gpu : memory_of(model->cluster().device);
+      loaded.config = with_exchange(std::move(loaded.config), model->cluster());
     }
     const RunMemory memory{.gpu = gpu, .host_bytes = std::nullopt};
     const RunSpec run = choose_settings(resolve_run(loaded.config, loaded.tokenizer_vocabulary),

@@ -17,6 +17,7 @@
 #include "config/load.h"
 #include "config/reference.h"
 #include "config/validate.h"
+#include "plan/row_exchange_setup.h"
 #include "plan/run_costs.h"
 #include "runtime/progress_bar.h"
 #include "sim/analytic_model.h"
@@ -192,6 +193,7 @@ void run_plan_search(const ConfigArguments& config_arguments, const PlanSearchAr
       with_resumed_model(load_config(config_arguments.path, config_arguments.overrides));
   check_without_layout(config);
   const auto model = search_model(arguments, sets_ranks(config_arguments), config);
+  config = with_exchange(std::move(config), model->cluster());
   SearchBar bar(console);
   SearchOptions options{
       .limits = {.max_tensor = arguments.max_tensor,

@@ -7,6 +7,7 @@
 
 #include "base/errors.h"
 #include "plan/device_cost.h"
+#include "plan/row_exchange_setup.h"
 #include "plan/run_spec.h"
 #include "runtime/choose_settings.h"
 #include "runtime/memory_check.h"
@@ -80,6 +81,7 @@ std::unique_ptr<CostModel> cost_model_of(const SimulatedMachine& machine, int nu
 
 RunConfig with_stack_overlap(const SimulatedMachine& machine, RunConfig config) {
   if (!machine.stack.empty()) {
+    config = with_exact_exchange(std::move(config));
     config.overlap.mode = with_stack({}, machine.stack).stack.overlap;
   }
   return config;
@@ -92,6 +94,7 @@ RunSpec settings_for(const SimulatedMachine& machine, RunConfig config, int64_t 
     options.print = [&console](std::string_view text) { console.print_or_redraw(text); };
     options.progress_bar = console.is_terminal();
   }
+  config = with_exchange(std::move(config), model.cluster());
   const std::string cost = cost_name(machine, static_cast<int>(config.parallel.ranks));
   if (config.overlap.cost == kDeviceCost) {
     config.overlap.cost = cost;

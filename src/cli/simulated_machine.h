@@ -28,7 +28,8 @@ void add_machine_options(CLI::App& command, SimulatedMachine& machine);
 /// DataError for a profile that cannot be read.
 std::unique_ptr<CostModel> cost_model_of(const SimulatedMachine& machine, int num_ranks);
 
-/// The run as the stack of --stack runs it: with that stack's overlap.mode.
+/// The run as the stack of --stack runs it: with that stack's overlap.mode, and the exchange of
+/// rows of experts of other software.
 RunConfig with_stack_overlap(const SimulatedMachine& machine, RunConfig config);
 
 /// Resolves open settings of the run for the simulated device, and chooses overlap with its costs

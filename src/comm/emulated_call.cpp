@@ -5,12 +5,14 @@
 #include <bit>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <thread>
 
 #include "base/errors.h"
 #include "base/philox.h"
 #include "comm/row_exchange.h"
 #include "ops/op.h"
+#include "ops/row_blocks.h"
 
 namespace braid {
 namespace {
@@ -28,6 +30,18 @@ std::vector<StandInCopy> copies_of_x(int64_t x_bytes, int64_t times) {
   std::vector<StandInCopy> copies;
   for (int64_t i = 0; i < times; ++i) {
     copies.push_back({.to_bytes = i * x_bytes, .num_bytes = x_bytes});
+  }
+  return copies;
+}
+
+/// The block for this rank, from every member: rows of experts must fit the offsets, and those that
+/// a rank gathered from stand-ins are its own (ops/row_blocks.h).
+std::vector<StandInCopy> copies_of_own_block(const CommCall& call, int64_t place) {
+  const auto members = static_cast<int64_t>(call.group->ranks.size());
+  const int64_t bytes = call.num_bytes() / members;
+  std::vector<StandInCopy> copies;
+  for (int64_t from = 0; from < members; ++from) {
+    copies.push_back({.from_bytes = place * bytes, .to_bytes = from * bytes, .num_bytes = bytes});
   }
   return copies;
 }
@@ -61,6 +75,8 @@ std::vector<StandInCopy> copies_of_own(const CommCall& call, int64_t place) {
       return copies_of_x(x_bytes, static_cast<int64_t>(call.group->ranks.size()));
     case CommOp::kReduceScatter:
       return {{.from_bytes = place * y_bytes, .num_bytes = y_bytes}};
+    case CommOp::kAllToAll:
+      return call.dtype == DType::kU8 ? copies_of_own_block(call, place) : copies_of_x(x_bytes, 1);
     default:
       return copies_of_x(x_bytes, 1);
   }
@@ -77,6 +93,9 @@ void exchange_with_likenesses(const CommCall& call, size_t member) {
 
 int64_t EmulatedPeers::anew_bytes_of(const Program& program, const Task& task) const {
   const OpSpec& spec = program.spec(task);
+  if (exchanges_row_blocks(spec)) {
+    return std::numeric_limits<int64_t>::max();  // in every step, by its offsets
+  }
   const bool gathers = task.label.layer >= 0 && communicates_as(spec, CommOp::kAllGather) &&
                        is_floating_point(spec.operands[0].dtype);
   return gathers ? std::min(anew_bytes, anew_gathered_bytes) : anew_bytes;

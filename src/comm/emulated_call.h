@@ -51,11 +51,12 @@ inline constexpr int64_t kStockAlignment = 256;
 /// The copies that fill y in place of the other ranks' data. They repeat this rank's own x for each
 /// of the other ranks. They use the stock of random numbers for a received message, and where x and
 /// its place in y are aligned differently, because a device would then copy with its SMs instead of
-/// copy engines; but integers, which are places of rows, are always this rank's. All of y is
-/// written. An exchange of rows is not made of copies: `run_emulated`
-/// does it as if every member had this rank's rows. `rank` is a member of the call's group; the
-/// stock is aligned to kStockAlignment. Throws InternalError as `check_comm_call`, and for a stock
-/// of less than twice kStockAlignment.
+/// copy engines; but integers, which are places of rows, are always this rank's. Of blocks of rows
+/// of experts (ops/row_blocks.h) they repeat the block for this rank, as if every member had its
+/// rows. All of y is written. A direct exchange of rows is not made of copies: `run_emulated` does
+/// it as if every member had this rank's rows. `rank` is a member of the call's group; the stock is
+/// aligned to kStockAlignment. Throws InternalError as `check_comm_call`, and for a stock of less
+/// than twice kStockAlignment.
 std::vector<StandInCopy> stand_in_copies(const CommCall& call, int rank, int64_t stock_bytes);
 
 /// Whether source and destination are the same bytes, for example if x is this rank's block of y.

@@ -7,6 +7,7 @@
 #include "base/errors.h"
 #include "comm/reduce.h"
 #include "ops/expert_exchange.h"
+#include "ops/row_map.h"
 
 namespace braid {
 namespace {
@@ -14,61 +15,14 @@ namespace {
 /// In all bytes: NaN in every floating-point type.
 constexpr int kNanByte = 0xFF;
 
-/// Consecutive rows of one expert that one member dispatches to another, or gets back from it.
-struct RowBlock {
-  int64_t source_row = 0;  ///< among the rows of the member that they belong to
-  int64_t holder_row = 0;  ///< among those of the member that has the expert
-  int64_t count = 0;
-};
-
 /// Which rows go where.
-class RowMap {
- public:
-  explicit RowMap(const CommCall& call)
-      : offsets_(call.rows.offsets_of_all),
-        members_(static_cast<int64_t>(call.group->ranks.size())),
-        experts_(call.rows.experts),
-        copies_(call.rows.copies),
-        room_(call.op == CommOp::kDispatchRows ? call.rows.recv_rows : call.rows.send_rows) {}
-
-  int64_t members() const { return members_; }
-  int64_t copies() const { return copies_; }
-  int64_t room() const { return room_; }
-  int64_t local_experts() const { return experts_ * copies_ / members_; }
-  int64_t first_expert(int64_t holder) const { return holder / copies_ * local_experts(); }
-
-  int64_t offset(int64_t source, int64_t expert) const {
-    return offsets_[source * (experts_ + 1) + expert];
-  }
-  int64_t count(int64_t source, int64_t expert) const {
-    return offset(source, expert + 1) - offset(source, expert);
-  }
-
-  /// Calls visit(source, block) for each expert of the holder and each source, in the order of the
-  /// holder's rows; rows that do not fit are missing. Returns the number of rows that it should
-  /// hold.
-  template <class Visit>
-  int64_t for_each_block(int64_t holder, Visit&& visit) const {
-    int64_t row = 0;
-    const int64_t first = first_expert(holder);
-    for (int64_t e = first; e < first + local_experts(); ++e) {
-      for (int64_t source = 0; source < members_; ++source) {
-        const int64_t all = count(source, e);
-        const int64_t kept = std::clamp<int64_t>(room_ - row, 0, all);
-        visit(source, e - first, RowBlock{offset(source, e), row, kept});
-        row += all;
-      }
-    }
-    return row;
-  }
-
- private:
-  const int32_t* offsets_;
-  int64_t members_;
-  int64_t experts_;
-  int64_t copies_;
-  int64_t room_;
-};
+RowMap map_of(const CommCall& call) {
+  return {call.rows.offsets_of_all,
+          {.members = static_cast<int64_t>(call.group->ranks.size()),
+           .experts = call.rows.experts,
+           .copies = call.rows.copies,
+           .room = call.op == CommOp::kDispatchRows ? call.rows.recv_rows : call.rows.send_rows}};
+}
 
 /// One of the things that each row has.
 struct Payload {
@@ -108,10 +62,10 @@ struct GivenRows {
 class Exchange {
  public:
   Exchange(const CommCall& call, size_t member, bool packed)
-      : call_(call), map_(call), member_(static_cast<int64_t>(member)), packed_(packed) {}
+      : call_(call), map_(map_of(call)), member_(static_cast<int64_t>(member)), packed_(packed) {}
 
   void dispatch(const Payload& payload, std::vector<GivenRows> given, std::byte* y) const {
-    map_.for_each_block(member_, [&](int64_t source, int64_t, const RowBlock& block) {
+    map_.for_each_range(member_, [&](int64_t source, int64_t, const RowRange& block) {
       GivenRows& from = given[static_cast<size_t>(source)];
       copy_rows(payload, from.data, packed_ ? from.row : block.source_row, y, block.holder_row,
                 block.count);
@@ -121,7 +75,7 @@ class Exchange {
 
   void combine(const Payload& payload, std::vector<GivenRows> given, std::byte* y) const {
     for (int64_t holder = 0; holder < map_.members(); holder += map_.copies()) {
-      map_.for_each_block(holder, [&](int64_t source, int64_t expert, const RowBlock& block) {
+      map_.for_each_range(holder, [&](int64_t source, int64_t expert, const RowRange& block) {
         if (source == member_) {
           sum_copies(payload, holder, block, given, y);
           fill_dropped(payload, block, map_.count(source, map_.first_expert(holder) + expert), y);
@@ -132,8 +86,8 @@ class Exchange {
 
   /// And counts the rows.
   void write_offsets() const {
-    const int64_t came = map_.for_each_block(
-        member_, [&, end = int64_t{0}](int64_t, int64_t expert, const RowBlock& block) mutable {
+    const int64_t came = map_.for_each_range(
+        member_, [&, end = int64_t{0}](int64_t, int64_t expert, const RowRange& block) mutable {
           end += block.count;
           call_.rows.offsets[expert + 1] = static_cast<int32_t>(end);
         });
@@ -144,7 +98,7 @@ class Exchange {
   }
 
  private:
-  void sum_copies(const Payload& payload, int64_t holder, const RowBlock& block,
+  void sum_copies(const Payload& payload, int64_t holder, const RowRange& block,
                   std::vector<GivenRows>& given, std::byte* y) const {
     std::vector<const std::byte*> sources;
     for (int64_t i = 0; i < map_.copies(); ++i) {
@@ -162,7 +116,7 @@ class Exchange {
                .count = block.count * payload.elems});
   }
 
-  void fill_dropped(const Payload& payload, const RowBlock& block, int64_t all,
+  void fill_dropped(const Payload& payload, const RowRange& block, int64_t all,
                     std::byte* y) const {
     if (all > block.count) {
       std::memset(y + (block.source_row + block.count) * payload.bytes(),
@@ -218,11 +172,11 @@ void run_all(const CommCall& call, const Exchange& exchange, std::span<const Row
 /// Calls visit(row, count) for the rows of `from`'s x that `to` needs.
 template <class Visit>
 void for_each_sent(const CommCall& call, int64_t from, int64_t to, Visit&& visit) {
-  const RowMap map(call);
+  const RowMap map = map_of(call);
   const bool dispatches = call.op == CommOp::kDispatchRows;
   const int64_t holder = dispatches ? to : from;
   const int64_t owner = dispatches ? from : to;
-  map.for_each_block(holder, [&](int64_t source, int64_t, const RowBlock& block) {
+  map.for_each_range(holder, [&](int64_t source, int64_t, const RowRange& block) {
     if (source == owner) {
       visit(dispatches ? block.source_row : block.holder_row, block.count);
     }

@@ -59,6 +59,9 @@ enum class Fp8SumsChoice : uint8_t { kIdeal, kHopper };
 /// moe.drop.
 enum class DropChoice : uint8_t { kProbability, kPosition };
 
+/// moe.exchange.
+enum class ExchangeChoice : uint8_t { kAuto, kDirect, kBlocks };
+
 /// moe.on_overflow.
 enum class OverflowChoice : uint8_t { kRerun, kError, kDrop };
 
@@ -163,6 +166,12 @@ inline constexpr auto kChoices<Fp8SumsChoice> = Choices<Fp8SumsChoice, 2>{
 template <>
 inline constexpr auto kChoices<DropChoice> = Choices<DropChoice, 2>{
     {{"probability", DropChoice::kProbability}, {"position", DropChoice::kPosition}}};
+
+template <>
+inline constexpr auto kChoices<ExchangeChoice> =
+    Choices<ExchangeChoice, 3>{{{"auto", ExchangeChoice::kAuto},
+                                {"direct", ExchangeChoice::kDirect},
+                                {"blocks", ExchangeChoice::kBlocks}}};
 
 template <>
 inline constexpr auto kChoices<OverflowChoice> =

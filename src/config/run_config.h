@@ -170,6 +170,7 @@ struct MoeConfig {
   std::string drop = "probability";
   double capacity = 0.0;
   std::string on_overflow = "rerun";
+  std::string exchange = "auto";
   int64_t watch = 10;
   int64_t watch_counts = 500;
   bool force_balance = false;

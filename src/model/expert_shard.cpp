@@ -40,7 +40,13 @@ int64_t expert_room(const ModelSpec& spec, const ExpertShard& experts, int64_t t
   }
   const auto equal =
       static_cast<double>(tokens * spec.experts_per_token) * static_cast<double>(experts.tensor);
-  return std::clamp<int64_t>(std::llround(std::ceil(equal * experts.capacity)), 1, all);
+  const auto room = std::clamp<int64_t>(std::llround(std::ceil(equal * experts.capacity)), 1, all);
+  const int64_t unit = experts.blocks ? experts.num_ranks() : 1;
+  return (room + unit - 1) / unit * unit;
+}
+
+int64_t rows_of_block(const ModelSpec& spec, const ExpertShard& experts, int64_t tokens) {
+  return experts.blocks ? expert_room(spec, experts, tokens) / experts.num_ranks() : 0;
 }
 
 double full_capacity(const ModelSpec& spec, const ExpertShard& experts) {

@@ -18,6 +18,9 @@ struct ExpertShard {
   /// loads; 0: for all that can come.
   double capacity = 0.0;
   bool drops = false;  ///< rows without room, instead of making the step invalid
+  /// Rows are exchanged in blocks of fixed size (ops/row_blocks.h), instead of from each other's
+  /// memory.
+  bool blocks = false;
 
   int64_t num_ranks() const { return size * tensor; }
   bool is_split() const { return num_ranks() > 1; }
@@ -31,8 +34,13 @@ inline constexpr std::string_view kExpertExchangeGroup = "expert.exchange";
 /// at least; and one of each token at most. As Megatron-LM's get_capacity.
 int64_t rows_of_expert(const ModelSpec& spec, int64_t tokens);
 
-/// Rows for which each rank has room if ranks have `tokens` tokens each.
+/// Rows for which each rank has room if ranks have `tokens` tokens each. With blocks, a whole
+/// number for each rank of the group.
 int64_t expert_room(const ModelSpec& spec, const ExpertShard& experts, int64_t tokens);
+
+/// With ExpertShard::blocks: the rows for which a block of two ranks has room, an equal share of
+/// the room; otherwise 0.
+int64_t rows_of_block(const ModelSpec& spec, const ExpertShard& experts, int64_t tokens);
 
 /// The least ExpertShard::capacity with room for all rows that can come.
 double full_capacity(const ModelSpec& spec, const ExpertShard& experts);

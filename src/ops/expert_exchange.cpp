@@ -241,19 +241,23 @@ bool exchanges_rows(const OpSpec& spec) {
          communicates_as(spec, CommOp::kCombineRows);
 }
 
-DispatchedRows dispatch_rows(GraphBuilder& builder, const RowsToDispatch& rows,
-                             const ExpertGroup& group, std::optional<ValueId> tally,
-                             std::string_view site) {
-  const Value x = builder.value(rows.x);
+DispatchedRows add_dispatched_rows(GraphBuilder& builder, const Value& x, DType weights,
+                                   const ExpertGroup& group, std::string_view site) {
   Shape received = x.shape;
   received[0] = group.max_rows;
   const auto add = [&](std::string_view suffix, DType dtype, const Shape& shape) {
     return builder.add_activation(fmt::format("{}{}", site, suffix), dtype, shape);
   };
-  const DispatchedRows result{
-      .x = add("", x.dtype, received),
-      .weights = add(".weights", builder.value(rows.weights).dtype, {group.max_rows}),
-      .offsets = add(".offsets", DType::kI32, {group.local_experts() + 1})};
+  return {.x = add("", x.dtype, received),
+          .weights = add(".weights", weights, {group.max_rows}),
+          .offsets = add(".offsets", DType::kI32, {group.local_experts() + 1})};
+}
+
+DispatchedRows dispatch_rows(GraphBuilder& builder, const RowsToDispatch& rows,
+                             const ExpertGroup& group, std::optional<ValueId> tally,
+                             std::string_view site) {
+  const DispatchedRows result = add_dispatched_rows(builder, Value(builder.value(rows.x)),
+                                                    builder.value(rows.weights).dtype, group, site);
   std::vector<Operand> operands = {Operand{rows.x},
                                    Operand{rows.weights},
                                    Operand{rows.offsets_of_all},

@@ -15,7 +15,8 @@ namespace braid {
 struct RoomTally {
   static constexpr int64_t kRows = 0;     ///< that came, with or without room; a sum
   static constexpr int64_t kDropped = 1;  ///< of them without room; a sum
-  static constexpr int64_t kMost = 2;     ///< that came at once; a maximum
+  static constexpr int64_t kMost = 2;     ///< that came at once; a maximum. In blocks
+                                          ///< (ops/row_blocks.h): at least P times those of a pair
   static constexpr int64_t kRoom = 3;     ///< B
   static constexpr int64_t kEqual = 4;    ///< that come at once with equal loads of the ranks
   static constexpr int64_t kSize = 5;
@@ -114,6 +115,10 @@ struct ExpertGroup {
   int64_t copies = 1;
   int64_t max_rows = 0;  ///< B
   bool drops = false;
+  /// Rows of the blocks by which they exchange (ops/row_blocks.h); 0: they read each other's
+  /// memory.
+  int64_t block_rows = 0;
+  int64_t member = 0;  ///< this rank's place
 
   int64_t local_experts() const { return experts * copies / num_ranks; }
 };
@@ -130,6 +135,10 @@ struct RowsToDispatch {
   ValueId weights;
   ValueId offsets_of_all;
 };
+
+/// Adds the values of rows like those of x that come to a rank.
+DispatchedRows add_dispatched_rows(GraphBuilder& builder, const Value& x, DType weights,
+                                   const ExpertGroup& group, std::string_view site);
 
 /// `tally`: i64 [RoomTally::kSize], a value of kind kTally; nothing: rows are not counted.
 DispatchedRows dispatch_rows(GraphBuilder& builder, const RowsToDispatch& rows,

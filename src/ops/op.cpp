@@ -43,6 +43,7 @@
 #include "ops/quantize_part.h"
 #include "ops/rope.h"
 #include "ops/router.h"
+#include "ops/row_blocks.h"
 #include "ops/scaled_grouped_linear.h"
 #include "ops/scaled_linear.h"
 #include "ops/transpose.h"
@@ -187,6 +188,8 @@ constexpr std::array kOps = {
     &kRingShiftOp,
     &kDispatchRowsOp,
     &kCombineRowsOp,
+    &kRowsToBlocksOp,
+    &kBlocksToRowsOp,
     &kOffloadOp,
     &kReloadOp,
     &kUndefineOp,

@@ -9,6 +9,7 @@
 #include "ops/integer_values.h"
 #include "ops/op.h"
 #include "ops/quantize_grouped.h"
+#include "ops/row_blocks.h"
 #include "ops/scaled_grouped_linear.h"
 #include "ops/transpose_grouped.h"
 
@@ -29,6 +30,15 @@ ExchangedRows exchanged_rows(const OpSpec& spec) {
   const int64_t y = spec.operands[at].shape[0];
   const bool dispatches = communicates_as(spec, CommOp::kDispatchRows);
   return {.owned = dispatches ? x : y, .room = dispatches ? y : x, .copies = attributes.copies};
+}
+
+/// Whether it moves rows between blocks and the room of the rank that holds their experts.
+bool holds_blocks(const OpSpec& spec) {
+  return is_of_row_blocks(spec) && RowBlocks(spec).attributes.held;
+}
+
+int64_t rows_in_room(const OpSpec& spec) {
+  return spec.operands[RowBlocks(spec).rows].shape[0];
 }
 
 /// The operand that says how many of the first operands' rows there are, if one does; 0: none. Maps
@@ -91,6 +101,11 @@ OpSpec with_rows(const OpSpec& spec, int64_t from, int64_t to) {
 RoutedRows::RoutedRows(const Program& program, double load) : load_(load) {
   check(load > 0, "a rank has {} times the rows of equal loads", load);
   for (const OpSpec& spec : program.specs.all()) {
+    if (holds_blocks(spec)) {
+      const RowBlocksAttributes blocks = RowBlocks(spec).attributes;
+      const int64_t room = rows_in_room(spec);
+      equal_rows_[room] = std::min(room, blocks.rows * blocks.copies);
+    }
     if (exchanges_rows(spec)) {
       const ExchangedRows rows = exchanged_rows(spec);
       equal_rows_[rows.room] = std::min(rows.room, rows.owned * rows.copies);
@@ -108,7 +123,8 @@ OpSpec RoutedRows::priced(const OpSpec& spec) const {
     const int64_t most = std::max<int64_t>(1, rows.room / rows.copies);
     return with_rows(plain, rows.owned, std::min(times(rows.owned, load_), most));
   }
-  const auto found = equal_rows_.find(limit_of_offsets(spec));
+  const auto found =
+      equal_rows_.find(holds_blocks(spec) ? rows_in_room(spec) : limit_of_offsets(spec));
   return found == equal_rows_.end()
              ? spec
              : with_rows(spec, found->first, std::min(times(found->second, load_), found->first));

@@ -73,6 +73,7 @@ struct ParallelOptions {
   bool shard_over_replicas = false;
   double expert_capacity = 0.0;  ///< ExpertShard::capacity
   bool drops_rows = false;       ///< ExpertShard::drops
+  bool blocks_of_rows = false;   ///< ExpertShard::blocks
   BucketOptions buckets;
   WeightGather weight_gather = WeightGather::kAfterUpdate;
   int64_t whole_units = 0;  ///< with kParameters: number of first buckets of a rank that stay

@@ -319,7 +319,8 @@ ExpertShard expert_shard(const Mesh& mesh, int rank, const ParallelOptions& opti
           .tensor = mesh.sizes().expert_tensor,
           .tensor_index = at.expert_tensor,
           .capacity = options.expert_capacity,
-          .drops = options.drops_rows};
+          .drops = options.drops_rows,
+          .blocks = options.blocks_of_rows};
 }
 
 bool shares_tied_embedding(const ModelSpec& model, const Mesh& mesh, int rank,

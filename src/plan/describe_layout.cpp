@@ -47,16 +47,33 @@ int64_t tokens_of_rank(const RunSpec& run) {
   return run.microbatch_sequences * run.config.train.sequence / ranks_of_tokens(run);
 }
 
+/// Rows are sent as if all blocks were full.
+std::string describe_blocks(const RunSpec& run, const ExpertShard& experts, int64_t tokens) {
+  constexpr double kLarge = 2;  // times the bytes of equal loads
+  const auto equal =
+      static_cast<double>(tokens * run.model.experts_per_token) / static_cast<double>(experts.size);
+  const int64_t rows = rows_of_block(run.model, experts, tokens);
+  const double padded = static_cast<double>(rows) / equal;
+  return fmt::format(
+      "exchange  blocks of {} rows for each pair of {} ranks: {:.3g} times the rows of equal "
+      "loads{}\n",
+      rows, experts.num_ranks(), padded,
+      padded > kLarge && run.model.router.expert_capacity == 0
+          ? "; moe.capacity = 1.5 would send 1.5 times"
+          : "");
+}
+
 std::string describe_experts(const RunSpec& run) {
   const ExpertShard experts = expert_shard(run.mesh, 0, run.parallel);
   const int64_t tokens = tokens_of_rank(run);
   return fmt::format(
-      "experts   {} on each of {} ranks{}; room for {} rows of {} with equal loads{}\n",
+      "experts   {} on each of {} ranks{}; room for {} rows of {} with equal loads{}\n{}",
       run.model.experts / experts.size, experts.size,
       experts.tensor > 1 ? fmt::format(" x {} parts", experts.tensor) : "",
       expert_room(run.model, experts, tokens),
       tokens * run.model.experts_per_token * experts.tensor,
-      experts.drops ? ", more are dropped" : "");
+      experts.drops ? ", more are dropped" : "",
+      experts.blocks ? describe_blocks(run, experts, tokens) : "");
 }
 
 std::string describe_capacity(const RunSpec& run) {

@@ -21,6 +21,7 @@
 #include "plan/model_setup.h"
 #include "plan/optimizer_setup.h"
 #include "plan/parallel_setup.h"
+#include "plan/row_exchange_setup.h"
 #include "plan/run_costs.h"
 #include "plan/schedule_plan.h"
 
@@ -168,14 +169,15 @@ RouterLosses router_losses(const RunConfig& config, const ModelSpec& model) {
     throw_config_error(
         "moe.balance_loss = {}, moe.sequence_balance_loss = {}, moe.z_loss = {}, "
         "moe.bias_update_rate = {}, moe.expert_capacity = {}, moe.drop = {}, moe.capacity = {}, "
-        "moe.on_overflow = {}, moe.watch = {}, moe.watch_counts = {}, moe.force_balance = {}, "
+        "moe.on_overflow = {}, moe.exchange = {}, moe.watch = {}, moe.watch_counts = {}, "
+        "moe.force_balance = {}, "
         "moe.force_skew = {}, moe.replay = {}, moe.record = {}, moe.record_steps = {}: the model "
         "has no experts; remove these keys, or set model.experts",
         config.moe.balance_loss, config.moe.sequence_balance_loss, config.moe.z_loss, rate,
         config.moe.expert_capacity, quote(config.moe.drop), config.moe.capacity,
-        quote(config.moe.on_overflow), config.moe.watch, config.moe.watch_counts,
-        config.moe.force_balance, config.moe.force_skew, quote(config.moe.replay),
-        quote(config.moe.record), config.moe.record_steps);
+        quote(config.moe.on_overflow), quote(config.moe.exchange), config.moe.watch,
+        config.moe.watch_counts, config.moe.force_balance, config.moe.force_skew,
+        quote(config.moe.replay), quote(config.moe.record), config.moe.record_steps);
   }
   return {};
 }
@@ -229,6 +231,8 @@ RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
   check_batch_size(config.train, run.model);
   run.mesh = Mesh(mesh_sizes(config, run.model));
   run.parallel = parallel_options(config, run.model, run.mesh);
+  run.parallel.blocks_of_rows =
+      exchanges_blocks(config, costs == nullptr ? nullptr : &costs->cluster());
   run.dtype = choice<DType>(config.train.dtype);
   run.fp8 = fp8_recipe(config, run.model);
   run.router_losses = router_losses(config, run.model);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "plan/row_exchange_setup.h"
 #include "plan/simulated_run.h"
 #include "sim/analytic_model.h"
 #include "sim/device_file.h"
@@ -28,7 +29,7 @@ std::string step_text(const StepRange& range) {
 StackGain stack_gain(const RunSpec& run, const CostModel& braid, const std::string& stack) {
   Cluster cluster = braid.cluster();
   cluster.device = with_stack(cluster.device, stack);
-  RunConfig config = run.config;
+  RunConfig config = with_exact_exchange(run.config);
   config.overlap.mode = cluster.device.stack.overlap;
   const auto model = make_analytic_model(cluster);
   return {.stack = cluster.device.stack.name,

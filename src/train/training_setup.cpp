@@ -16,6 +16,7 @@
 #include "plan/memory_needs.h"
 #include "plan/parallel_setup.h"
 #include "plan/rank_programs.h"
+#include "plan/row_exchange_setup.h"
 #include "runtime/choose_settings.h"
 #include "runtime/memory_check.h"
 #include "runtime/room_needs.h"
@@ -55,8 +56,9 @@ RunSpec chosen_settings(const RunConfig& config, int64_t vocabulary, const Devic
   }
   const int64_t ranks_per_host =
       memory.host_ranks.empty() ? config.parallel.ranks : std::ssize(memory.host_ranks);
-  const RunConfig priced = with_device_cost(
-      config, device.gpu ? std::optional(device.gpu->name) : std::nullopt, ranks_per_host);
+  const RunConfig priced =
+      with_device_cost(device.gpu ? with_exchange(config, ranks_per_host) : config,
+                       device.gpu ? std::optional(device.gpu->name) : std::nullopt, ranks_per_host);
   RunSpec chosen = choose_settings(resolve_run(priced, vocabulary), least,
                                    {.print = output.print, .progress_bar = output.progress_bar});
   processes.broadcast("settings", to_toml(chosen.config));

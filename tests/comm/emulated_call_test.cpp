@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cmath>
+#include <numeric>
 
 #include "comm/comm_fixture.h"
 
@@ -47,6 +48,25 @@ TEST_F(EmulatedCallTest, TakesOwnValuesForThoseOfTheOthers) {
   EXPECT_EQ(y_of(CommOp::kAllReduce, 2, {1, 2}), (Values{1, 2}));
   EXPECT_EQ(y_of(CommOp::kBroadcast, 2, {1, 2}), (Values{1, 2}));
   EXPECT_EQ(y_of(CommOp::kRingShift, 2, {1, 2}), (Values{1, 2}));
+}
+
+// Rows of experts must fit the offsets, which are this rank's: it is the second of three.
+TEST_F(EmulatedCallTest, TakesTheBlockOfRowsForItselfFromAllMembers) {
+  std::vector<uint8_t> x(48);
+  std::iota(x.begin(), x.end(), uint8_t{0});
+  std::vector<uint8_t> y(48, 255);
+  const CommCall call{.op = CommOp::kAllToAll,
+                      .group = &group_,
+                      .send = bytes_of(x),
+                      .recv = bytes_of(y),
+                      .send_elems = 48,
+                      .recv_elems = 48,
+                      .dtype = DType::kU8,
+                      .what = "a test"};
+  run(call, 0);
+  for (size_t i = 0; i < y.size(); ++i) {
+    EXPECT_EQ(y[i], 16 + i % 16);
+  }
 }
 
 // Blocks of 8 bytes: the second is not aligned as x is.

@@ -46,6 +46,7 @@ TEST(Choices, HaveTheNamesOfTheRunFile) {
   EXPECT_EQ(names_of<RouterScores>(), allowed_names("model", "router_scores"));
   EXPECT_EQ(names_of<DropChoice>(), allowed_names("moe", "drop"));
   EXPECT_EQ(names_of<OverflowChoice>(), allowed_names("moe", "on_overflow"));
+  EXPECT_EQ(names_of<ExchangeChoice>(), allowed_names("moe", "exchange"));
   EXPECT_EQ(names_of<RateSchedule>(), allowed_names("optimizer", "schedule"));
   EXPECT_EQ(names_of<OptimizerKind>(), allowed_names("optimizer", "name"));
   EXPECT_EQ(names_of<MuonScale>(), allowed_names("optimizer", "muon_scale"));
@@ -77,7 +78,7 @@ TEST(Choices, CoverEveryKeyOfNames) {
   for (const Field& field : config_fields()) {
     keys += field.limits.allowed.empty() ? 0 : 1;
   }
-  EXPECT_EQ(keys, 33u) << "name the new key above";
+  EXPECT_EQ(keys, 34u) << "name the new key above";
 }
 
 TEST(Choices, RefuseOtherNames) {

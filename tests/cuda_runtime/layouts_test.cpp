@@ -142,6 +142,11 @@ RunConfig config_of(const GpuLayout& layout) {
   return config;
 }
 
+/// Moe.exchange by which ranks with different experts need not reach each other's memory.
+std::string blocks_if_experts(const GpuLayout& layout) {
+  return layout.parallel.expert * layout.parallel.expert_tensor > 1 ? "blocks" : "auto";
+}
+
 class GpuLayouts : public ::testing::TestWithParam<GpuLayout> {
  protected:
   void SetUp() override {
@@ -226,6 +231,21 @@ TEST_P(GpuLayouts, AreBitwiseTheSameByCopyEnginesHoweverTheyOverlap) {
   }
 }
 
+// NCCL or copy engines bring the rows that kernels fetch otherwise.
+TEST_P(GpuLayouts, AreBitwiseTheSameWithRowsOfExpertsInBlocks) {
+  if (blocks_if_experts(GetParam()) == "auto") {
+    GTEST_SKIP() << "no rank has experts of its own";
+  }
+  RunConfig config = config_of(GetParam());
+  EngineOptions options = options_for(config);
+  const Outcome direct = run(config, 4, options);
+  config.moe.exchange = "blocks";
+  options.poison_step_arena = true;
+  expect_same_bits(run(config, 4, options), direct);
+  options.eager = true;
+  expect_same_bits(run(config, 4, options), direct);
+}
+
 // Engines that a simulation chooses call by call, and its order of tasks.
 TEST_P(GpuLayouts, AreBitwiseTheSameWithEnginesOfChoiceTaskByTask) {
   RunConfig config = config_of(GetParam());
@@ -278,10 +298,8 @@ TEST_P(GpuLayouts, HaveTheLossesOfOneGpuByCopyEngines) {
 
 // They only move bytes; each on a communicator of its own, over windows.
 TEST_P(GpuLayouts, AreBitwiseTheSameByCopiesOfNccl) {
-  if (GetParam().family == kWithExperts) {
-    GTEST_SKIP() << "ranks that exchange rows map each other's memory, which windows do not allow";
-  }
   RunConfig config = config_of(GetParam());
+  config.moe.exchange = blocks_if_experts(GetParam());  // others do not reach memory of windows
   config.overlap.comm_engine = "sm";
   EngineOptions options = options_for(config);
   const Outcome by_sms = run(config, 4, options);
@@ -293,10 +311,8 @@ TEST_P(GpuLayouts, AreBitwiseTheSameByCopiesOfNccl) {
 
 // NCCL's kernels for windows may add in another order.
 TEST_P(GpuLayouts, HaveTheLossesOfOneGpuOnWindows) {
-  if (GetParam().family == kWithExperts) {
-    GTEST_SKIP() << "ranks that exchange rows map each other's memory, which windows do not allow";
-  }
   RunConfig config = config_of(GetParam());
+  config.moe.exchange = blocks_if_experts(GetParam());  // others do not reach memory of windows
   EngineOptions options = options_for(config);
   options.nccl_windows = true;
   const Outcome several = run(config, 4, options);

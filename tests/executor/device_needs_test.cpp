@@ -398,6 +398,9 @@ TEST(DeviceNeeds, NcclTakesBuffersPerCommunicatorAndMember) {
   EXPECT_NEAR(static_cast<double>(bytes("0,1,2,3", sum)), 1.17 * kGiB, 0.05 * kGiB);
   EXPECT_EQ(bytes("0,1,2,3,4,5,6,7", sum), bytes("0,1,2,3", sum));
   EXPECT_GT(bytes("0,1,2,3,4,5,6,7", exchange), 2 * bytes("0,1,2,3,4,5,6,7", sum));
+  // Between hosts of 8, connections share a pool.
+  const std::string sixteen = "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15";
+  EXPECT_EQ(bytes(sixteen, exchange), bytes("0,1,2,3,4,5,6,7", exchange) + 512 * kMiB);
   EXPECT_EQ(bytes("0,1,2,3", send), bytes("0,1", send));
   EXPECT_TRUE(of("0,1", "all_to_all(x -> y) {group=0, engine=\"copy\"} comm comm\n").empty());
 }

@@ -30,6 +30,24 @@ TEST(ExpertRoom, IsAMultipleOfEqualLoads) {
   EXPECT_EQ(expert_room(spec, {.size = 4, .capacity = 100}, 10), 120) << "no more can come";
 }
 
+// Each of 4 ranks has a block for each other one, and a rank as many rows as its blocks.
+TEST(ExpertRoom, IsSharedByTheBlocksOfRanks) {
+  const ModelSpec spec = with_experts();
+  EXPECT_EQ(rows_of_block(spec, {.size = 4}, 10), 0) << "there are none";
+  EXPECT_EQ(rows_of_block(spec, {.size = 4, .blocks = true}, 10), 30) << "all rows of a pair";
+  EXPECT_EQ(expert_room(spec, {.size = 4, .blocks = true}, 10), 120);
+  const auto tight = [](int64_t tensor) {
+    return ExpertShard{.size = 4, .tensor = tensor, .capacity = 1.26, .blocks = true};
+  };
+  EXPECT_EQ(rows_of_block(spec, tight(1), 10), 13) << "10 * 1.26, rounded up";
+  EXPECT_EQ(expert_room(spec, tight(1), 10), 52);
+  EXPECT_EQ(rows_of_block(spec, tight(2), 10), 13);
+  EXPECT_EQ(expert_room(spec, tight(2), 10), 104);
+  ModelSpec limited = spec;
+  limited.router.expert_capacity = 1.25;  // 5 rows of each of 3 experts
+  EXPECT_EQ(rows_of_block(limited, {.size = 4, .blocks = true}, 10), 15);
+}
+
 // 10 tokens with 4 of 12 experts are 3.33 rows of each expert with equal loads.
 TEST(RowsOfExpert, AreThoseOfEqualLoadsTimesTheCapacityRoundedUp) {
   ModelSpec spec = with_experts();

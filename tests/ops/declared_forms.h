@@ -40,6 +40,7 @@
 #include "ops/quantize_part.h"
 #include "ops/rope.h"
 #include "ops/router.h"
+#include "ops/row_blocks.h"
 #include "ops/scaled_grouped_linear.h"
 #include "ops/scaled_linear.h"
 #include "ops/specs.h"
@@ -94,6 +95,7 @@ class DeclaredForms {
 
  private:
   static constexpr int64_t kRows = 24;
+  static constexpr int64_t kBlockRows = 14;
   static constexpr int64_t kSequence = 12;
   static constexpr int64_t kWidth = 10;
   static constexpr int64_t kOut = 14;
@@ -1249,6 +1251,7 @@ class DeclaredForms {
          {"x", "weights", "dy", "offsets", "dx", "d_weights"},
          {{3, 0}}});
     add_exchanges(weights);
+    add_blocks(weights);
     add({{"grouped_linear", {}, {x, w, offsets, write(data_, {kRows, kOut})}},
          {"x", "w", "offsets", "y"}});
     add({{"grouped_linear_dgrad", {}, {dy, w, offsets, write(data_, {kRows, kWidth})}},
@@ -1290,6 +1293,50 @@ class DeclaredForms {
     add({{"combine_rows", attributes(false), {held, offsets, write(data_, {kRows, kWidth})}},
          {"x", "offsets_of_all", "y"},
          {{0, 0}, {2, 0}}});
+  }
+
+  /// The same in blocks of 14 rows.
+  void add_blocks(const OperandSpec& weights) {
+    const OperandSpec offsets = read(DType::kI32, {2 * 7});
+    const OperandSpec own = read(data_, {kRows, kWidth});
+    const OperandSpec held = read(data_, {2 * kBlockRows, kWidth});
+    const auto attributes = [](bool has_weights, bool is_held, bool watch = false) {
+      return to_attributes(RowBlocksAttributes{.member = 1,
+                                               .experts = 6,
+                                               .rows = kRows,
+                                               .block_rows = kBlockRows,
+                                               .has_weights = has_weights,
+                                               .held = is_held,
+                                               .watch = {watch}});
+    };
+    const auto blocks = [&](Access access, bool has_weights) {
+      const auto bytes = static_cast<int64_t>(dtype_bytes(data_));
+      const auto weight_bytes = static_cast<int64_t>(dtype_bytes(wide_));
+      const RowBlockLayout layout(kWidth * bytes, has_weights ? weight_bytes : 0, kBlockRows);
+      return OperandSpec{.dtype = DType::kU8, .access = access, .shape = {2 * layout.bytes}};
+    };
+    add({{"rows_to_blocks",
+          attributes(true, false),
+          {own, weights, offsets, blocks(Access::kWrite, true)}},
+         {"x", "weights", "offsets_of_all", "blocks"}});
+    add({{"rows_to_blocks",
+          attributes(false, true),
+          {held, offsets, blocks(Access::kWrite, false)}},
+         {"x", "offsets_of_all", "blocks"}});
+    add({{"blocks_to_rows",
+          attributes(true, true),
+          {blocks(Access::kRead, true), offsets, write(data_, {2 * kBlockRows, kWidth}),
+           write(wide_, {2 * kBlockRows}), write(DType::kI32, {4})}},
+         {"blocks", "offsets_of_all", "y", "y_weights", "offsets"}});
+    add({{"blocks_to_rows",
+          attributes(true, true, true),
+          {blocks(Access::kRead, true), offsets, write(data_, {2 * kBlockRows, kWidth}),
+           write(wide_, {2 * kBlockRows}), write(DType::kI32, {4}), tally_spec(RoomTally::kSize)}},
+         {"blocks", "offsets_of_all", "y", "y_weights", "offsets", "tally"}});
+    add({{"blocks_to_rows",
+          attributes(false, false),
+          {blocks(Access::kRead, false), offsets, write(data_, {kRows, kWidth})}},
+         {"blocks", "offsets_of_all", "y"}});
   }
 
   void add_optimizer() {

@@ -27,6 +27,7 @@
 #include "ops/op.h"
 #include "ops/rope.h"
 #include "ops/router.h"
+#include "ops/row_blocks.h"
 
 namespace braid {
 namespace {
@@ -93,6 +94,16 @@ ValueId through_other_ranks(GraphBuilder& b, const RowsToDispatch& rows) {
                       rows.offsets_of_all, num_rows, group, "combined");
 }
 
+/// The same in blocks.
+ValueId through_blocks(GraphBuilder& b, const RowsToDispatch& rows) {
+  const int64_t num_rows = b.value(rows.x).shape[0];
+  const ExpertGroup group{
+      .name = "expert.exchange", .experts = 3, .max_rows = num_rows, .block_rows = num_rows};
+  const DispatchedRows there = dispatch_by_blocks(b, rows, group, std::nullopt, "in_blocks");
+  const ValueId y = routed_relu2(b, there.x, there.weights, there.offsets, "in_blocks.relu2");
+  return combine_by_blocks(b, y, rows.offsets_of_all, num_rows, group, "out_of_blocks");
+}
+
 /// Three experts, of which each token has two.
 ValueId through_experts(Forward& forward, ValueId x) {
   GraphBuilder& b = forward.builder();
@@ -108,6 +119,7 @@ ValueId through_experts(Forward& forward, ValueId x) {
   y = routed_swiglu(b, y, weights, rows.offsets, "swiglu");
   y = routed_relu2(b, y, weights, rows.offsets, "relu2");
   y = through_other_ranks(b, {.x = y, .weights = weights, .offsets_of_all = rows.offsets});
+  y = through_blocks(b, {.x = y, .weights = weights, .offsets_of_all = rows.offsets});
   y = grouped_linear(b, y, forward.param("experts.fc2", {3 * 12, 8}), rows.offsets, "fc2");
   return sum_rows(b, y, rows, "summed");
 }

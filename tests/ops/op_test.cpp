@@ -31,11 +31,28 @@ TEST(FindOp, NamesAnUnknownOp) {
 
 TEST(OpClass, IsCommunicationForCollectivesAndCopyForMovers) {
   for (const OpDefinition* op : all_ops()) {
-    const std::set<std::string_view> movers = {
-        "copy",        "cast",         "fill",          "embedding",          "identity",
-        "offload",     "reload",       "pack_kv",       "assemble_qkv",       "zigzag_order",
-        "split_heads", "join_columns", "join_blocks",   "swap_blocks",        "attention_finish",
-        "transpose",   "gather_rows",  "permute_elems", "mamba2_last_inputs", "neighbour_sections"};
+    const std::set<std::string_view> movers = {"copy",
+                                               "cast",
+                                               "fill",
+                                               "embedding",
+                                               "identity",
+                                               "offload",
+                                               "reload",
+                                               "pack_kv",
+                                               "assemble_qkv",
+                                               "zigzag_order",
+                                               "split_heads",
+                                               "join_columns",
+                                               "join_blocks",
+                                               "swap_blocks",
+                                               "attention_finish",
+                                               "transpose",
+                                               "gather_rows",
+                                               "permute_elems",
+                                               "mamba2_last_inputs",
+                                               "neighbour_sections",
+                                               "rows_to_blocks",
+                                               "blocks_to_rows"};
     const std::set<std::string_view> communicate = {
         "all_reduce", "all_gather",     "reduce_scatter", "all_to_all",
         "broadcast",  "reduce",         "send",           "recv",

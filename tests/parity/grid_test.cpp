@@ -178,6 +178,12 @@ const std::vector<Layout> kExpertLayouts = {
     {kExpertsModel,
      "ranks=4 pipeline=2 expert=2 schedule=zb-h1 moe.expert_capacity=1.1 moe.drop=position"},
     {kExpertsModel, "ranks=4 expert=2 moe.expert_capacity=0.6 memory.recompute=full"},
+    {kExpertsModel, "ranks=2 expert=2 moe.exchange=blocks"},
+    {kSharedExpertModel, "ranks=8 expert=4 expert_tensor=2 moe.exchange=blocks"},
+    {kSharedExpertModel, "ranks=4 tensor=2 sequence_parallel=true expert=4 moe.exchange=blocks"},
+    {kExpertsModel, "ranks=4 pipeline=2 expert=2 schedule=zb-h1 moe.exchange=blocks"},
+    {kExpertsModel, "ranks=4 expert=2 memory.recompute=full moe.exchange=blocks"},
+    {kExpertsModel, "ranks=2 expert=2 moe.expert_capacity=0.8 moe.exchange=blocks"},
 };
 
 std::vector<Layout> layouts() {

@@ -251,7 +251,12 @@ std::vector<Layout> expert_layouts() {
         "ranks=4 expert=4 train.microbatch=2 moe.expert_capacity=0.8",
         "ranks=4 tensor=2 train.microbatch=2 sequence_parallel=true expert=4 "
         "moe.expert_capacity=0.8",
-        "ranks=4 pipeline=2 expert=2 moe.expert_capacity=1 moe.drop=position"}) {
+        "ranks=4 pipeline=2 expert=2 moe.expert_capacity=1 moe.drop=position",
+        "ranks=4 expert=4 moe.exchange=blocks",
+        "ranks=4 expert=2 shard=parameters moe.exchange=blocks moe.capacity=1 "
+        "moe.on_overflow=drop",
+        "ranks=4 pipeline=2 expert=2 virtual_stages=2 schedule=interleaved moe.exchange=blocks",
+        "ranks=4 expert=2 expert_tensor=2 train.dtype=bfloat16 moe.exchange=blocks"}) {
     list.push_back(
         {std::string("model.experts=4 model.experts_per_token=2 model.expert_ffn=8 ") + layout});
   }

@@ -6,6 +6,7 @@
 #include "config/load.h"
 #include "config/validate.h"
 #include "ops/op.h"
+#include "ops/row_blocks.h"
 #include "plan/run_plan.h"
 #include "sim/fixed_costs.h"
 #include "sim/predict.h"
@@ -63,6 +64,31 @@ TEST(RoutedRows, GrowWithTheLoadUpToTheRoom) {
   const Program tight = program_of({"moe.capacity=1.25"});
   EXPECT_EQ(rows_of(tight, 1, "grouped_linear"), (Rows{64, 128, 5, 64}));
   EXPECT_EQ(rows_of(tight, 3, "grouped_linear"), (Rows{80, 128, 5, 80}));
+}
+
+// What goes into the exchange are the rank's own rows, whatever comes; blocks are sent whole.
+TEST(RoutedRows, OfBlocksAreTheOwnOnesAndThoseThatCome) {
+  const Program program = program_of({"moe.exchange=blocks", "moe.capacity=1.5"});
+  const auto rows_of_blocks = [&](double load, bool packs, bool held) {
+    const RoutedRows rows(program, load);
+    for (const OpSpec& spec : program.specs.all()) {
+      if (is_of_row_blocks(spec) && RowBlocks(spec).packs == packs &&
+          RowBlocks(spec).attributes.held == held) {
+        EXPECT_NO_THROW(check_spec(rows.priced(spec)));
+        return rows.priced(spec).operands[RowBlocks(spec).rows].shape[0];
+      }
+    }
+    return int64_t{0};
+  };
+  for (const bool packs : {true, false}) {
+    EXPECT_EQ(rows_of_blocks(1.25, packs, false), 64);
+    EXPECT_EQ(rows_of_blocks(1, packs, true), 64);
+    EXPECT_EQ(rows_of_blocks(1.25, packs, true), 80);
+    EXPECT_EQ(rows_of_blocks(3, packs, true), 96) << "the room";
+  }
+  EXPECT_EQ(rows_of(program, 1.25, "grouped_linear"), (Rows{80, 128, 5, 80}));
+  // 48 rows of 32 floats with a weight for each of 2 ranks
+  EXPECT_EQ(rows_of(program, 1.25, "all_to_all"), (Rows{2 * 48 * 33 * 4, 2 * 48 * 33 * 4}));
 }
 
 // Copies by columns are as wide as so many rows, and an expert alone has as many as all.

@@ -55,6 +55,11 @@ TEST(RunPlan, LayoutSaysWhoHasWhichExperts) {
   config.moe.on_overflow = "drop";
   EXPECT_THAT(describe_layout(resolve_run(config, 0)),
               HasSubstr("room for 20 rows of 16 with equal loads, more are dropped\n"));
+  config.moe.exchange = "blocks";  // of 4 ranks
+  EXPECT_THAT(
+      describe_layout(resolve_run(config, 0)),
+      HasSubstr("more are dropped\nexchange  blocks of 5 rows for each pair of 4 ranks: 1.25 "
+                "times the rows of equal loads\n"));
 }
 
 TEST(RunPlan, LayoutSaysOfWhichTokensExpertsTakeHowManyRows) {
@@ -87,8 +92,9 @@ TEST(RunPlan, RefusesRatesOfBiasesThatAreNotThere) {
       message_of<ConfigError>([&] { resolve_run(config, 0); }),
       "moe.balance_loss = 0.01, moe.sequence_balance_loss = 0, moe.z_loss = 0, "
       "moe.bias_update_rate = 0.01, moe.expert_capacity = 0, moe.drop = \"probability\", "
-      "moe.capacity = 0, moe.on_overflow = \"rerun\", moe.watch = 10, moe.watch_counts = 500, "
-      "moe.force_balance = false, moe.force_skew = 0, moe.replay = \"\", moe.record = \"\", "
+      "moe.capacity = 0, moe.on_overflow = \"rerun\", moe.exchange = \"auto\", moe.watch = 10, "
+      "moe.watch_counts = 500, moe.force_balance = false, moe.force_skew = 0, moe.replay = \"\", "
+      "moe.record = \"\", "
       "moe.record_steps = 1: the model has no experts; remove these keys, or set model.experts");
   config.model.experts = 4;
   config.model.experts_per_token = 2;

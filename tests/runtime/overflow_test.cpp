@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -85,31 +86,46 @@ const std::vector<Keys>& layouts() {
   return list;
 }
 
+/// How rows are exchanged: moe.exchange.
+const Keys kExchanges{"moe.exchange=direct", "moe.exchange=blocks"};
+
 TEST(Overflow, StepsRunAgainWithTheBitsOfEnoughRoom) {
   for (const Keys& layout : thinned(layouts(), 4)) {
     SCOPED_TRACE(testing::PrintToString(layout));
     const Results ample = results_of(config_of(layout, {}));
-    const Results tight = results_of(config_of(layout, {"moe.capacity=0.3"}));
-    expect_same_bits(tight.outcome, ample.outcome);
     EXPECT_EQ(ample.reruns, (std::vector<int64_t>{0, 0, 0}));
-    EXPECT_GE(tight.reruns[0], 2);  // 0.3 and 0.6 are less than equal loads
-    EXPECT_TRUE(tight.capacity == 0 || tight.capacity >= 1.2);
+    for (const std::string& exchange : kExchanges) {
+      const Results tight = results_of(config_of(layout, {"moe.capacity=0.3", exchange}));
+      expect_same_bits(tight.outcome, ample.outcome);
+      EXPECT_GE(tight.reruns[0], 2);  // 0.3 and 0.6 are less than equal loads
+      EXPECT_TRUE(tight.capacity == 0 || tight.capacity >= 1.2);
+    }
+  }
+}
+
+TEST(Overflow, BlocksWithRoomForAllRowsHaveTheBitsOfADirectExchange) {
+  for (const Keys& layout : thinned(layouts(), 4)) {
+    SCOPED_TRACE(testing::PrintToString(layout));
+    const Results blocks = results_of(config_of(layout, {"moe.exchange=blocks"}));
+    expect_same_bits(blocks.outcome, results_of(config_of(layout, {})).outcome);
+    EXPECT_EQ(blocks.reruns, (std::vector<int64_t>{0, 0, 0}));
   }
 }
 
 TEST(Overflow, EvaluationsRunAgain) {
-  for (const Keys& layout : {layouts()[0], layouts()[4]}) {
+  for (size_t i = 0; i < 2; ++i) {
+    const Keys& layout = layouts()[4 * i];
     const Results ample = results_of(config_of(layout, {}), true);
-    const Results tight = results_of(config_of(layout, {"moe.capacity=0.3"}), true);
+    const Results tight = results_of(config_of(layout, {"moe.capacity=0.3", kExchanges[i]}), true);
     EXPECT_EQ(tight.evaluations, ample.evaluations);
     EXPECT_FALSE(std::isnan(ample.evaluations[0]));
     expect_same_bits(tight.outcome, ample.outcome);
   }
 }
 
-// With room for all but the busiest steps, a later step may be the first one to run again.
-TEST(Overflow, OnlyStepsThatLackRoomRunAgain) {
-  const Keys layout{"parallel.ranks=4", "parallel.expert=4"};
+/// With room for all but the busiest steps, a later step may be the first one to run again.
+void expect_only_steps_that_lack_room(const std::string& exchange, double less_capacity) {
+  const Keys layout{"parallel.ranks=4", "parallel.expert=4", exchange};
   const Results ample = results_of(config_of(layout, {}));
   double capacity = 0;
   std::vector<double> needed;
@@ -127,15 +143,21 @@ TEST(Overflow, OnlyStepsThatLackRoomRunAgain) {
   const Results enough = results_of(config_of(layout, {fmt::format("moe.capacity={}", capacity)}));
   EXPECT_EQ(enough.reruns, (std::vector<int64_t>{0, 0, 0}));
   const Results less =
-      results_of(config_of(layout, {fmt::format("moe.capacity={}", capacity - 0.02)}));
+      results_of(config_of(layout, {fmt::format("moe.capacity={}", capacity - less_capacity)}));
   int64_t reruns = 0;
   for (size_t step = 0; step < needed.size(); ++step) {
-    const bool is_first = reruns == 0 && needed[step] > capacity - 0.02;
+    const bool is_first = reruns == 0 && needed[step] > capacity - less_capacity / 2;
     EXPECT_EQ(less.reruns[step], is_first ? 1 : 0) << step;
     reruns += less.reruns[step];
   }
   EXPECT_EQ(reruns, 1);
   expect_same_bits(less.outcome, ample.outcome);
+}
+
+TEST(Overflow, OnlyStepsThatLackRoomRunAgain) {
+  expect_only_steps_that_lack_room("moe.exchange=direct", 1.28 / 64);
+  // A row less in the block of each of 4 ranks. The room needed is that of the fullest block.
+  expect_only_steps_that_lack_room("moe.exchange=blocks", 4.1 / 64);
 }
 
 TEST(Overflow, WithErrorTheStepIsNanAndChangesNothing) {
@@ -165,18 +187,21 @@ TEST(Overflow, DroppedRowsAreCounted) {
   constexpr int64_t kRows = 8 * 16 * 2;  // of a layer and step
   for (const Keys& layout : thinned(layouts(), 4)) {
     SCOPED_TRACE(testing::PrintToString(layout));
-    const Results dropping =
-        results_of(config_of(layout, {"moe.capacity=0.5", "moe.on_overflow=drop"}));
-    EXPECT_FALSE(std::isnan(dropping.outcome.losses[2]));
-    const auto rows = rows_by_site(dropping.tallies[0]);
-    EXPECT_EQ(rows.size(), 3u);
-    for (const auto& [site, counts] : rows) {
-      EXPECT_EQ(counts.first, kRows) << site;
-      EXPECT_GE(counts.second, kRows / 2) << site;
-      EXPECT_LT(counts.second, kRows) << site;
-    }
-    for (const auto& [site, counts] : rows_by_site(results_of(config_of(layout, {})).tallies[0])) {
-      EXPECT_EQ(counts, (std::pair{kRows, int64_t{0}})) << site;
+    for (const std::string& exchange : kExchanges) {
+      const Results dropping =
+          results_of(config_of(layout, {"moe.capacity=0.5", "moe.on_overflow=drop", exchange}));
+      EXPECT_FALSE(std::isnan(dropping.outcome.losses[2]));
+      const auto rows = rows_by_site(dropping.tallies[0]);
+      EXPECT_EQ(rows.size(), 3u);
+      for (const auto& [site, counts] : rows) {
+        EXPECT_EQ(counts.first, kRows) << site;
+        EXPECT_GE(counts.second, kRows / 2) << site;
+        EXPECT_LT(counts.second, kRows) << site;
+      }
+      const Results ample = results_of(config_of(layout, {exchange}));
+      for (const auto& [site, counts] : rows_by_site(ample.tallies[0])) {
+        EXPECT_EQ(counts, (std::pair{kRows, int64_t{0}})) << site;
+      }
     }
   }
 }
@@ -206,6 +231,31 @@ TEST(Overflow, CountsAreThoseThatLoadsImply) {
     }
     EXPECT_GT(dropped, 0);
     EXPECT_EQ(rows.at(layer + ".moe.dispatch").second, dropped);
+  }
+}
+
+// A block has room for half of the 103 rows above, rounded up; the loads of a rank are those of one
+// microbatch.
+TEST(Overflow, CountsOfBlocksAreThoseThatLoadsOfRanksImply) {
+  const Results results = results_of(config_of(
+      {"parallel.ranks=2", "parallel.expert=2"},
+      {"moe.capacity=0.8", "moe.on_overflow=drop", "train.microbatch=4", "moe.exchange=blocks"}));
+  constexpr int64_t kBlockRows = 52;
+  std::map<std::string, int64_t> dropped;
+  for (const Tally& tally : results.tallies[0].tallies) {
+    if (tally.place.kind == TallyKind::kExpertRows) {
+      for (const size_t first : {size_t{0}, size_t{4}}) {
+        const auto begin = tally.values.begin() + static_cast<ptrdiff_t>(first);
+        const int64_t of_pair = std::reduce(begin, begin + 4);
+        dropped[tally.place.site.substr(0, 8)] += std::max<int64_t>(0, of_pair - kBlockRows);
+      }
+    }
+  }
+  const auto rows = rows_by_site(results.tallies[0]);
+  ASSERT_EQ(dropped.size(), 3u);
+  for (const auto& [layer, count] : dropped) {
+    EXPECT_GT(count, 0);
+    EXPECT_EQ(rows.at(layer + ".moe.dispatch").second, count);
   }
 }
 

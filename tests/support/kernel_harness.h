@@ -77,6 +77,8 @@ inline double load_as_double(DType dtype, const std::byte* at) {
       return static_cast<double>(load(int32_t{}));
     case DType::kI64:
       return static_cast<double>(load(int64_t{}));
+    case DType::kU8:
+      return static_cast<double>(load(uint8_t{}));
     default:
       throw_internal_error("the kernel harness knows no {}", dtype_name(dtype));
   }
@@ -101,6 +103,8 @@ inline void store_double(DType dtype, std::byte* at, double value) {
       return store(static_cast<int32_t>(value));
     case DType::kI64:
       return store(static_cast<int64_t>(value));
+    case DType::kU8:
+      return store(static_cast<uint8_t>(value));
     default:
       throw_internal_error("the kernel harness knows no {}", dtype_name(dtype));
   }

@@ -58,6 +58,8 @@ constexpr int64_t kConnectionBytes = 12 * kMiB;
 constexpr int64_t kRingChannels = 24;
 constexpr int64_t kRingPeers = 3;
 constexpr int64_t kMessageChannels = 32;
+constexpr int64_t kMostNearPeers = 7;
+constexpr int64_t kNetworkPoolBytes = 512 * kMiB;
 
 size_t product_bytes(const OpSpec& /*spec*/) {
   return kMaxGemmScratchBytes;
@@ -130,7 +132,8 @@ int64_t count_connections(const CommunicatorShape& shape) {
     return kMessageChannels;
   }
   const int64_t others = shape.num_ranks - 1;
-  const int64_t direct = shape.has_all_to_all ? kMessageChannels * others : 0;
+  const int64_t direct =
+      shape.has_all_to_all ? kMessageChannels * std::min(others, kMostNearPeers) : 0;
   return std::max(kRingChannels * std::min(others, kRingPeers), direct);
 }
 
@@ -295,7 +298,9 @@ int64_t CudaNeeds::nccl_bytes() const {
 }
 
 int64_t communicator_bytes(const CommunicatorShape& shape) {
-  return kCommunicatorBytes + count_connections(shape) * kConnectionBytes;
+  const bool has_pool = shape.has_all_to_all && shape.num_ranks > kMostNearPeers + 1;
+  return kCommunicatorBytes + count_connections(shape) * kConnectionBytes +
+         (has_pool ? kNetworkPoolBytes : 0);
 }
 
 std::vector<NcclNeed> nccl_needs(std::span<const Program> programs) {

@@ -51,7 +51,10 @@ inline constexpr int64_t kCudaContextBytes = int64_t{384} << 20;
 /// NCCL_BUFFSIZE, 4.7 and 0.5 MiB) and its counters at the sender, in pages of 2 MiB. This
 /// gives 1.78 GiB for the three communicators of two H200, for which the driver reports 1.69,
 /// and 3.47 instead of 3.5 on four (bench/gpu/h200x2.md, h200x4.md: use reported by the driver
-/// minus planned memory, scratch, and the estimates for `driver_bytes` and the context).
+/// minus planned memory, scratch, and the estimates for `driver_bytes` and the context). An
+/// all-to-all of more than 8 ranks counts as one over hosts of 8: connections to the 7 others of a
+/// host, and the pool that all connections over the network share (NCCL_NET_SHARED_BUFFERS), which
+/// was not measured.
 int64_t communicator_bytes(const CommunicatorShape& shape);
 
 /// Communicators that the programs of a rank need if its copy engines reach all of their targets,

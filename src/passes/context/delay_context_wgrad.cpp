@@ -11,6 +11,7 @@
 #include "ir/dependencies.h"
 #include "ops/expert_exchange.h"
 #include "ops/op.h"
+#include "ops/row_blocks.h"
 #include "passes/analysis/job_spans.h"
 #include "passes/analysis/rank_independent.h"
 #include "passes/overlap_axis.h"
@@ -34,8 +35,9 @@ bool is_exchange(const Program& program, const Task& task) {
   }
   const bool is_of_context =
       communicates_as(spec, CommOp::kAllToAll) || communicates_as(spec, CommOp::kReduceScatter);
-  return program.groups[group->index()].kind == GroupKind::kContext ? is_of_context
-                                                                    : exchanges_rows(spec);
+  return program.groups[group->index()].kind == GroupKind::kContext
+             ? is_of_context
+             : exchanges_rows(spec) || exchanges_row_blocks(spec);
 }
 
 class Delayer {

@@ -28,9 +28,10 @@ struct RecomputeOptions {
 ///              which the norm makes first, is kept instead of both, and the rest of the norm is
 ///              repeated from it (ReplayRule): one value per layer.
 /// A result is recomputed only if that keeps fewer bytes: inputs that would not be kept otherwise
-/// count against it. Values that pass from layer to layer are kept. A task is repeated at most
-/// once, and only if something needs it. Communication in a layer is repeated like any task;
-/// messages (send, recv) never are. Weights that the backward gathers anyway are read from there.
+/// count against it, or the inputs of the tasks that make them, if those are fewer bytes. Values
+/// that pass from layer to layer are kept. A task is repeated at most once, and only if something
+/// needs it. Communication in a layer is repeated like any task; messages (send, recv) never are.
+/// Weights that the backward gathers anyway are read from there.
 ///
 /// Bits do not change. A repeated task has the spec of the original, so it runs the same kernel,
 /// and it reads the same bits. If weights or other data that it reads in place are written between

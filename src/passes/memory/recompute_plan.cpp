@@ -35,7 +35,8 @@ class Planner {
         options_(options),
         op_of_spec_(program.specs.size(), nullptr),
         last_read_(program.buffers.size(), 0),
-        kept_until_(program.buffers.size(), 0) {
+        kept_until_(program.buffers.size(), 0),
+        open_(program.buffers.size(), kNone) {
     for (uint32_t task = 0; task < program.tasks.size(); ++task) {
       const auto& specs = spec_of(task).operands;
       for (size_t i = 0; i < specs.size(); ++i) {
@@ -84,7 +85,34 @@ class Planner {
       take(task, replay);
     } else if (whole.is_worth_it()) {
       take(task, whole);
+    } else if (whole.redo != Redo::kNothing && whole.saved_bytes == 0) {
+      leave_open(task);
     }
+  }
+
+  /// The backward does not read the task's results, but those of a later task may be worth more
+  /// than the inputs of both.
+  void leave_open(uint32_t task) {
+    const auto& specs = spec_of(task).operands;
+    for (size_t i = 0; i < specs.size(); ++i) {
+      const BufferId buffer = ranges_of(task)[i].buffer;
+      if (writes(specs[i].access) && values_.writers(buffer).back() == task) {
+        open_[buffer.index()] = task;
+      }
+    }
+  }
+
+  /// Whether a task made the buffer that is left open, in the block of the task that reads it.
+  bool is_open(uint32_t task, BufferId buffer) const {
+    const uint32_t maker = open_[buffer.index()];
+    return maker != kNone && values_.block_of(maker) == values_.block_of(task);
+  }
+
+  /// Bytes to keep for the task's inputs, or to make an input again.
+  int64_t bytes_to_have(uint32_t task, BufferId buffer) const {
+    return is_open(task, buffer)
+               ? std::min(bytes_of(buffer), option(open_[buffer.index()], Redo::kTask).extra_bytes)
+               : bytes_of(buffer);
   }
 
   std::span<const BufferRange> ranges_of(uint32_t task) const {
@@ -142,7 +170,7 @@ class Planner {
       return false;
     }
     const bool persistent = program_.buffers[buffer.index()].lifetime == Lifetime::kPersistent;
-    option.extra_bytes += persistent || is_kept_for(task, buffer) ? 0 : bytes_of(buffer);
+    option.extra_bytes += persistent || is_kept_for(task, buffer) ? 0 : bytes_to_have(task, buffer);
     return true;
   }
 
@@ -167,10 +195,14 @@ class Planner {
   }
 
   void take(uint32_t task, const Option& option) {
-    plan_.redo[task] = option.redo;
     plan_.bytes_kept_less += option.net_bytes();
+    repeat(task, option.redo);
+  }
+
+  void repeat(uint32_t task, Redo redo) {
+    plan_.redo[task] = redo;
     const auto ranges = ranges_of(task);
-    for_each_repeated_operand(spec_of(task), option.redo, [&](size_t operand, bool is_result) {
+    for_each_repeated_operand(spec_of(task), redo, [&](size_t operand, bool is_result) {
       const BufferId buffer = ranges[operand].buffer;
       if (!is_result) {
         keep_for(task, buffer);
@@ -182,6 +214,9 @@ class Planner {
 
   void keep_for(uint32_t task, BufferId buffer) {
     if (!is_kept_for(task, buffer)) {
+      if (bytes_to_have(task, buffer) < bytes_of(buffer)) {
+        return repeat(open_[buffer.index()], Redo::kTask);
+      }
       uint32_t& until = kept_until_[buffer.index()];
       until = std::max(until, values_.blocks()[values_.block_of(task)].last);
     }
@@ -194,6 +229,7 @@ class Planner {
   std::vector<const OpDefinition*> op_of_spec_;
   std::vector<uint32_t> last_read_;   // by buffer: last task that reads it
   std::vector<uint32_t> kept_until_;  // by buffer: last task that an input is kept for
+  std::vector<uint32_t> open_;        // by buffer: the task that made it, if it was left open
   RecomputePlan plan_;
 };
 

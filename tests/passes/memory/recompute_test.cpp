@@ -126,6 +126,36 @@ const std::string kFirstNorm =
 const std::string kAttention =
     "{heads=1, kv_heads=1, head_size=8, sequence=4, scale=1.0} s dgrad mb=0 layer=1";
 
+// The backward reads y, as large as v, of which it is made; v is made of weights, which are small
+// and never made again.
+TEST(Recompute, OfAChainOfTasksKeepsTheSmallestInputs) {
+  const std::string tables = R"(program step rank=0 ranks=1 events=0
+stream s kind=compute priority=0
+buffer x f32 [8,16] param persistent device
+buffer order i32 [8] io persistent device
+buffer inverse i32 [8,1] io persistent device
+buffer offsets i32 [2] io persistent device
+buffer c f32 [8,1] param persistent device
+buffer g f32 [16,16] main_grad persistent device
+buffer weights f32 [8] activation step device
+buffer v f32 [8,16] activation step device
+buffer y f32 [8,16] activation step device
+buffer d f32 [8,16] activation step device
+)";
+  const std::string forward = R"(permute_elems(c, order, inverse -> weights) s forward mb=0 layer=1
+routed_relu2(x, weights, offsets -> v) s forward mb=0 layer=1
+gelu(v -> y) s forward mb=0 layer=1
+)";
+  const Program program = parse_program(tables + forward + R"(copy(x -> d) s dgrad mb=0 layer=1
+linear_wgrad(y, d -> rw g) {has_bias=false, accumulate=true} s wgrad mb=0 layer=1
+)");
+  const PassResult result = recompute(program, {.policy = Recompute::kNorms});
+  EXPECT_THAT(print_program(result.program),
+              HasSubstr("routed_relu2(x, weights, offsets -> v.recomputed) s dgrad mb=0 layer=1\n"
+                        "gelu(v.recomputed -> y.recomputed) s dgrad mb=0 layer=1\n"));
+  EXPECT_THAT(result.report.summary, HasSubstr("480 B")) << "y without the weights";
+}
+
 // Copies in FP8 whose losses a tally counts: a repeated task does not count again.
 TEST(Recompute, RepeatedTasksHaveNoTally) {
   const Program program = parse_program(R"(program step rank=0 ranks=1 events=0

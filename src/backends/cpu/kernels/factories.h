@@ -60,6 +60,8 @@ CpuKernel make_linear_wgrad(const OpSpec& spec, int num_workers);
 
 CpuKernel make_sort_rows(const OpSpec& spec, int num_workers);
 CpuKernel make_drop_rows(const OpSpec& spec, int num_workers);
+CpuKernel make_rows_to_blocks(const OpSpec& spec, int num_workers);
+CpuKernel make_blocks_to_rows(const OpSpec& spec, int num_workers);
 CpuKernel make_gather_rows(const OpSpec& spec, int num_workers);
 CpuKernel make_sum_rows(const OpSpec& spec, int num_workers);
 CpuKernel make_permute_elems(const OpSpec& spec, int num_workers);

@@ -351,8 +351,9 @@ void PeerCalls::connect(const Connection& connection, Rendezvous& rendezvous) {
     const std::string why = state.why_apart(call);
     if (!why.empty() && call.fetches_rows()) {
       throw_device_error(
-          "{}: {}; ranks that exchange rows of experts must reach each other's memory, so keep "
-          "parallel.expert within the GPUs of a host",
+          "{}: {}; ranks that exchange rows of experts directly must reach each other's memory; "
+          "set "
+          "moe.exchange = \"blocks\", or keep parallel.expert within the GPUs of a host",
           call.name, why);
     }
     if (!why.empty() && !state.may_be_apart(call)) {

@@ -59,6 +59,8 @@ CudaKernel make_cuda_linear_wgrad(const OpSpec& spec, CudaContext& context);
 
 CudaKernel make_cuda_sort_rows(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_drop_rows(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_rows_to_blocks(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_blocks_to_rows(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_gather_rows(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_sum_rows(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_permute_elems(const OpSpec& spec, CudaContext& context);

@@ -68,6 +68,8 @@ constexpr std::array kKernels = {
     KernelEntry{"linear_dgrad_swiglu_backward", make_cuda_linear_dgrad_swiglu_backward},
     KernelEntry{"sort_rows", make_cuda_sort_rows},
     KernelEntry{"drop_rows", make_cuda_drop_rows},
+    KernelEntry{"rows_to_blocks", make_cuda_rows_to_blocks},
+    KernelEntry{"blocks_to_rows", make_cuda_blocks_to_rows},
     KernelEntry{"gather_rows", make_cuda_gather_rows},
     KernelEntry{"permute_elems", make_cuda_permute_elems},
     KernelEntry{"sum_rows", make_cuda_sum_rows},

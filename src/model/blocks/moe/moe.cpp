@@ -15,6 +15,7 @@
 #include "ops/grouped_linear.h"
 #include "ops/operand_checker.h"
 #include "ops/router.h"
+#include "ops/row_blocks.h"
 
 namespace braid {
 namespace {
@@ -205,7 +206,9 @@ ExpertGroup expert_group(const BlockBuilder& builder, int64_t tokens) {
           .experts = builder.spec().experts,
           .copies = experts.tensor,
           .max_rows = expert_room(builder.spec(), experts, tokens),
-          .drops = experts.drops};
+          .drops = experts.drops,
+          .block_rows = rows_of_block(builder.spec(), experts, tokens),
+          .member = experts.index * experts.tensor + experts.tensor_index};
 }
 
 /// The results of the rank's experts.
@@ -226,13 +229,15 @@ ValueId computed_by_all(BlockBuilder& builder, const Inputs& own, int64_t tokens
   const ExpertGroup group = expert_group(builder, tokens);
   const ValueId offsets =
       all_gather(graph, own.offsets, group.name, group.num_ranks, "moe.offsets_of_all");
-  const DispatchedRows rows =
-      dispatch_rows(graph, {.x = own.x, .weights = own.weights, .offsets_of_all = offsets}, group,
-                    builder.room_tally("moe.room", RoomTally::kSize), "moe.dispatch");
+  const bool by_blocks = group.block_rows > 0;
+  const DispatchedRows rows = (by_blocks ? dispatch_by_blocks : dispatch_rows)(
+      graph, {.x = own.x, .weights = own.weights, .offsets_of_all = offsets}, group,
+      builder.room_tally("moe.room", RoomTally::kSize), "moe.dispatch");
   const ValueId outputs =
       computed(builder, {.x = rows.x, .weights = rows.weights, .offsets = rows.offsets});
   const int64_t num_rows = graph.value(own.x).shape[0];
-  return combine_rows(graph, outputs, offsets, num_rows, group, "moe.combine");
+  return (by_blocks ? combine_by_blocks : combine_rows)(graph, outputs, offsets, num_rows, group,
+                                                        "moe.combine");
 }
 
 /// The rows of this rank's tokens, in the order of their experts: all, or those that experts take.

@@ -1,0 +1,49 @@
+#include "support/row_blocks_cases.h"
+
+#include "support/cuda_kernel_checks.h"
+
+namespace braid {
+namespace {
+
+using RowBlocksCudaTest = CudaKernelTest;
+
+/// More rows than warps, vectors of every width, and rows that are no whole vectors.
+std::vector<BlocksCase> device_cases(DType dtype) {
+  std::vector<BlocksCase> cases = blocks_cases(dtype);
+  for (const int64_t width : {1, 5, 64, 1024}) {
+    cases.push_back({random_loads(8, 4, 1, 1500, 5), 300, dtype, width});
+    cases.push_back({random_loads(8, 4, 4, 700, 6), 500, dtype, width, 3});
+  }
+  cases.push_back({random_loads(64, 4, 1, 512, 7), 20, dtype, 16});
+  return cases;
+}
+
+TEST_F(RowBlocksCudaTest, HaveTheBitsOfTheCpu) {
+  const auto on_cpu = [](KernelCase& kernel) { kernel.run(); };
+  for (const CudaLaunch how : {CudaLaunch::kEager, CudaLaunch::kGraph}) {
+    const auto on_gpu = [&](KernelCase& kernel) { run_on_cuda(kernel, context(), how); };
+    for (const DType dtype : kCudaDtypes) {
+      for (const BlocksCase& c : device_cases(dtype)) {
+        for (const bool dispatches : {true, false}) {
+          const bool has_weights = how == CudaLaunch::kEager;
+          const Exchanged expected = exchange_by_blocks(c, dispatches, has_weights, on_cpu);
+          const Exchanged actual = exchange_by_blocks(c, dispatches, has_weights, on_gpu);
+          for (size_t m = 0; m < expected.packed.size(); ++m) {
+            for (size_t i = 0; i < expected.packed[m].spec().operands.size(); ++i) {
+              EXPECT_TRUE(actual.packed[m].values(i) == expected.packed[m].values(i) ||
+                          is_floating_point(expected.packed[m].spec().operands[i].dtype))
+                  << name_of(c) << ", blocks of member " << m;
+            }
+            for (size_t i = 0; i < expected.unpacked[m].spec().operands.size(); ++i) {
+              expect_close(actual.unpacked[m].values(i), expected.unpacked[m].values(i), {},
+                           fmt::format("{}, member {}, operand {}", name_of(c), m, i));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid
