@@ -1,34 +1,20 @@
 #include "config/sm_budget.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
-#include <iterator>
-#include <optional>
 
 #include "base/errors.h"
 #include "base/text.h"
-#include "config/value.h"
 
 namespace braid {
 namespace {
 
-/// Kinds of groups whose communication NCCL may do.
-constexpr std::array kKinds = {GroupKind::kData,    GroupKind::kTensor, GroupKind::kPipeline,
-                               GroupKind::kContext, GroupKind::kExpert, GroupKind::kWorld};
-
-std::vector<std::string_view> kind_names() {
-  std::vector<std::string_view> names;
-  std::ranges::transform(kKinds, std::back_inserter(names), group_kind_name);
-  return names;
-}
-
-GroupKind parse_kind(std::string_view name, const std::string& entry) {
-  const auto* const found = std::ranges::find(kKinds, name, group_kind_name);
-  if (found == kKinds.end()) {
-    const std::vector<std::string_view> names = kind_names();
+std::string_view parse_kind(std::string_view name, const std::string& entry) {
+  const auto* const found = std::ranges::find(kCommKindNames, name);
+  if (found == kCommKindNames.end()) {
     throw_config_error("overlap.comm_sms: {} names no kind of ranks; there are {}{}",
-                       quote(entry, 60), join(names, ", "), did_you_mean(name, names));
+                       quote(entry, 60), join(kCommKindNames, ", "),
+                       did_you_mean(name, kCommKindNames));
   }
   return *found;
 }
@@ -48,8 +34,8 @@ int parse_number(std::string_view text, const std::string& entry) {
 
 }  // namespace
 
-SmBudget sm_budget(const OverlapConfig& overlap) {
-  SmBudget budget{.comm_sms = {}, .product_margin = static_cast<int>(overlap.product_sm_margin)};
+std::map<std::string_view, int> comm_sms_by_kind(const OverlapConfig& overlap) {
+  std::map<std::string_view, int> by_kind;
   for (const std::string& entry : overlap.comm_sms) {
     const size_t equals = entry.find('=');
     if (equals == std::string::npos) {
@@ -58,13 +44,13 @@ SmBudget sm_budget(const OverlapConfig& overlap) {
           quote(entry, 60));
     }
     const std::string_view text = entry;
-    const GroupKind kind = parse_kind(text.substr(0, equals), entry);
-    if (!budget.comm_sms.emplace(kind, parse_number(text.substr(equals + 1), entry)).second) {
+    const std::string_view kind = parse_kind(text.substr(0, equals), entry);
+    if (!by_kind.emplace(kind, parse_number(text.substr(equals + 1), entry)).second) {
       throw_config_error("overlap.comm_sms: {}: there is another number for {}; keep one",
-                         quote(entry, 60), group_kind_name(kind));
+                         quote(entry, 60), kind);
     }
   }
-  return budget;
+  return by_kind;
 }
 
 }  // namespace braid

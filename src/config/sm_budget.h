@@ -1,27 +1,25 @@
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <map>
+#include <string_view>
 
 #include "config/run_config.h"
-#include "ir/program.h"
 
 namespace braid {
 
-/// How many multiprocessors of a GPU communication and matrix products take from each other:
-/// overlap.comm_sms and overlap.product_sm_margin.
-struct SmBudget {
-  std::map<GroupKind, int> comm_sms;  ///< at most, by the kind of group; others: NCCL chooses
-  int product_margin = 0;             ///< that products leave free
-
-  friend bool operator==(const SmBudget&, const SmBudget&) = default;
-};
-
-/// Throws ConfigError, naming the entry, for one that is not KIND=NUMBER, an unknown kind, a number
-/// outside of 1 to kMostCommSms, and a kind that is named twice.
-SmBudget sm_budget(const OverlapConfig& overlap);
-
+/// Kinds of ranks that communicate with each other; the names of GroupKind (ir/program.h).
+inline constexpr std::array<std::string_view, 6> kCommKindNames = {"data",    "tensor", "pipeline",
+                                                                   "context", "expert", "world"};
 /// NCCL's limit (NCCL_MAX_CTAS).
 inline constexpr int64_t kMostCommSms = 64;
 inline constexpr int64_t kMostSmMargin = 64;
+
+/// The entries of overlap.comm_sms: by the kind of ranks, the most multiprocessors of a GPU that
+/// NCCL's kernels take for their communication. Throws ConfigError, naming the entry, for one that
+/// is not KIND=NUMBER, an unknown kind, a number outside of 1 to kMostCommSms, and a kind that is
+/// named twice.
+std::map<std::string_view, int> comm_sms_by_kind(const OverlapConfig& overlap);
 
 }  // namespace braid

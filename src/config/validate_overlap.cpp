@@ -366,7 +366,7 @@ void validate_overlap(const RunConfig& config) {
   mistakes.check([&] { check_split_ops(overlap, parallel); });
   mistakes.check([&] { check_shared_gpus(config); });
   mistakes.check([&] { validate_tensor_overlap(overlap, parallel); });
-  mistakes.check([&] { sm_budget(overlap); });
+  mistakes.check([&] { comm_sms_by_kind(overlap); });
   for (const std::string& pass : overlap.disable_passes) {
     mistakes.require(!pass.empty(),
                      "overlap.disable_passes = {}: has an empty name; `braid passes` lists the "

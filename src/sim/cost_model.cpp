@@ -9,6 +9,7 @@
 #include "comm/comm_call.h"
 #include "ops/collectives.h"
 #include "ops/op.h"
+#include "sim/contention.h"
 
 namespace braid {
 namespace {

@@ -1,9 +1,15 @@
 #pragma once
 
-#include "config/sm_budget.h"
+#include <map>
+
 #include "passes/pass.h"
 
 namespace braid {
+
+struct LimitSmsOptions {
+  std::map<GroupKind, int> comm_sms = {};  ///< of groups of a kind; others: NCCL chooses
+  int product_margin = 0;                  ///< that matrix products leave free
+};
 
 /// Notes how many multiprocessors communication may take, and how many matrix products leave to it:
 /// Group::max_sms of the groups of each kind, and Stream::left_sms of the compute streams.
@@ -15,7 +21,7 @@ namespace braid {
 /// be rounded otherwise; they are the same in every run with the same numbers. Place: first,
 /// because later passes go by prices. Source: num_sm and set_sm_margin of Transformer Engine's
 /// userbuffers, max_ctas of Megatron-LM's communicators.
-PassResult limit_sms(Program program, const SmBudget& budget);
+PassResult limit_sms(Program program, const LimitSmsOptions& options);
 
 Pass limit_sms_pass(const PipelineOptions& options);
 
