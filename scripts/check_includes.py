@@ -24,7 +24,7 @@ MAY_SEE = {
     "sim": ["base", "ir", "ops", "parallel", "comm", "trace"],
     # A pass says itself which keys of the run file it reads and what a search may set. Passes over all ranks simulate them.
     "passes": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "sim", "config/run_config.h",
-               "config/choices.h", "config/tensor_sites.h", "config/validate.h"],
+               "config/choices.h", "config/sm_budget.h", "config/tensor_sites.h", "config/validate.h"],
     # Executors allocate what the plan says; they do not plan.
     "backends": ["base", "ir", "ops", "comm", "trace", "memory/memory_plan.h"],
     "backends/cpu": ["base", "ir", "ops", "comm", "trace", "memory/memory_plan.h", "backends"],

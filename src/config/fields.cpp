@@ -6,6 +6,7 @@
 #include <array>
 
 #include "config/choices.h"
+#include "config/sm_budget.h"
 #include "model/families.h"
 #include "parallel/schedule.h"
 
@@ -272,6 +273,8 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(overlap, tp_comm_overlap_sites), kAny, "Other choices for single products, as \"SITE=METHOD\", for example \"fc2_fprop=ring\". METHOD is none, bulk, ring or chunked:SPLITS; docs/passes.md lists the sites."},
     Field{BRAID_KEY(overlap, tp_comm_overlap_min_rows), {.minimum = 1, .maximum = kMaxSize}, "Products stay whole if their pieces would have fewer rows or features than this."},
     Field{BRAID_KEY(overlap, split_ops), kAny, "Cut compute tasks where it pays by overlap.cost, so that a part runs while compute would wait for communication of tensor ranks (needs tp_comm_overlap; pieces keep its min_rows) or for exchanges of heads between context ranks (context_method = \"a2a\"; needs overlap_context_comm). Read with mode = \"manual\" only. May change results by rounding."},
+    Field{BRAID_KEY(overlap, comm_sms), kAny, "Most multiprocessors of a GPU that kernels of NCCL take for the communication of a kind of ranks, as \"KIND=NUMBER\", for example \"tensor=8\". Kinds: data, tensor, pipeline, context, expert, world. Without an entry NCCL chooses. Sums may be rounded otherwise than with another number."},
+    Field{BRAID_KEY(overlap, product_sm_margin), {.minimum = 0, .maximum = kMostSmMargin}, "Multiprocessors that matrix products leave free at all times, for communication beside them. Exchanges of tokens between ranks with different experts have 16 in any case, of the products that would keep them waiting."},
     Field{BRAID_KEY(overlap, disable_passes), kAny, "Passes to skip, by the names that `braid passes` lists."},
 
     Field{BRAID_KEY(data, train), kAny, "Tokens to train on: a .bin/.idx pair, named by its common prefix, or a text file. To train, give this key or blend.", {}, OnResume::kByContent},

@@ -239,6 +239,8 @@ struct OverlapConfig {
   std::vector<std::string> tp_comm_overlap_sites;
   int64_t tp_comm_overlap_min_rows = 128;
   bool split_ops = false;
+  std::vector<std::string> comm_sms;
+  int64_t product_sm_margin = 0;
   std::vector<std::string> disable_passes;
 
   friend bool operator==(const OverlapConfig&, const OverlapConfig&) = default;

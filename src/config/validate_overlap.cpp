@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "config/fields.h"
 #include "config/mistakes.h"
+#include "config/sm_budget.h"
 #include "config/tensor_sites.h"
 #include "config/value.h"
 
@@ -18,9 +19,9 @@ namespace braid {
 namespace {
 
 /// Keys of [overlap] that every mode reads, or that are checked together with what they need.
-constexpr std::array<std::string_view, 7> kNotOfManualAlone = {
-    "mode",        "cost",      "may_change_rounding", "list_schedule",
-    "comm_engine", "split_ops", "disable_passes"};
+constexpr std::array<std::string_view, 9> kNotOfManualAlone = {
+    "mode",      "cost",     "may_change_rounding", "list_schedule", "comm_engine",
+    "split_ops", "comm_sms", "product_sm_margin",   "disable_passes"};
 constexpr std::string_view kTensorKeys = "tp_comm_";  // see validate_tensor_overlap
 
 /// Keys that need a pipeline of several stages.
@@ -365,6 +366,7 @@ void validate_overlap(const RunConfig& config) {
   mistakes.check([&] { check_split_ops(overlap, parallel); });
   mistakes.check([&] { check_shared_gpus(config); });
   mistakes.check([&] { validate_tensor_overlap(overlap, parallel); });
+  mistakes.check([&] { comm_sms_by_kind(overlap); });
   for (const std::string& pass : overlap.disable_passes) {
     mistakes.require(!pass.empty(),
                      "overlap.disable_passes = {}: has an empty name; `braid passes` lists the "

@@ -85,6 +85,7 @@ struct Stream {
   std::string name;
   StreamKind kind = StreamKind::kCompute;
   int priority = 0;  ///< higher runs first if the device supports priorities
+  int left_sms = 0;  ///< multiprocessors that matrix products of a compute stream leave free
 
   friend bool operator==(const Stream&, const Stream&) = default;
 };
@@ -98,6 +99,7 @@ struct Group {
   std::string name;
   GroupKind kind = GroupKind::kData;
   std::vector<int> ranks;
+  int max_sms = 0;  ///< multiprocessors of a GPU that kernels of NCCL take at most; 0: NCCL chooses
 
   friend bool operator==(const Group&, const Group&) = default;
 };

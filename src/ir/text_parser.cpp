@@ -111,6 +111,7 @@ class Parser {
         parse_enum("a stream kind", stream_kind_name,
                    std::array{StreamKind::kCompute, StreamKind::kComm, StreamKind::kCopy});
     stream.priority = parse_int_value("priority");
+    stream.left_sms = parse_count_if("left_sms");
     streams_.add(stream.name, program_.streams.size());
     program_.streams.push_back(std::move(stream));
   }
@@ -128,6 +129,7 @@ class Parser {
         group.ranks.push_back(parse_int("a rank"));
       } while (cursor_.accept(","));
     }
+    group.max_sms = parse_count_if("max_sms");
     program_.groups.push_back(std::move(group));
   }
 
@@ -387,6 +389,11 @@ class Parser {
 
   int parse_int(std::string_view expectation) {
     return static_cast<int>(cursor_.integer(expectation, INT32_MIN, INT32_MAX));
+  }
+
+  /// KEY=NUMBER, or 0 if the key does not come next.
+  int parse_count_if(std::string_view key) {
+    return cursor_.accept_key(key) ? parse_int("an integer") : 0;
   }
 
   int parse_int_value(std::string_view key) {

@@ -80,16 +80,21 @@ class Printer {
     fmt::format_to(std::back_inserter(out_), format, std::forward<Args>(args)...);
   }
 
+  /// " KEY=NUMBER", or nothing for 0.
+  static std::string number_if(std::string_view key, int number) {
+    return number == 0 ? "" : fmt::format(" {}={}", key, number);
+  }
+
   void print_header() {
     add("program {} rank={} ranks={} events={}\n", print_word(program_.name), program_.rank,
         program_.num_ranks, program_.num_events);
     for (const Stream& stream : program_.streams) {
-      add("stream {} kind={} priority={}\n", print_name(stream.name), stream_kind_name(stream.kind),
-          stream.priority);
+      add("stream {} kind={} priority={}{}\n", print_name(stream.name),
+          stream_kind_name(stream.kind), stream.priority, number_if("left_sms", stream.left_sms));
     }
     for (const Group& group : program_.groups) {
-      add("group {} kind={} ranks={}\n", print_word(group.name), group_kind_name(group.kind),
-          fmt::join(group.ranks, ","));
+      add("group {} kind={} ranks={}{}\n", print_word(group.name), group_kind_name(group.kind),
+          fmt::join(group.ranks, ","), number_if("max_sms", group.max_sms));
     }
     for (const Buffer& buffer : program_.buffers) {
       add("buffer {} {} {} {} {} {}\n", print_name(buffer.name), dtype_name(buffer.dtype),

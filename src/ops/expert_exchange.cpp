@@ -226,14 +226,20 @@ const OpDefinition kCombineRowsOp{
     .integers = offsets_of_all_needs,
 };
 
-int sms_left_to_exchanges(std::span<const Program> programs) {
+LeftSms left_sms(std::span<const Program> programs) {
   const bool are_beside = std::ranges::any_of(programs, [](const Program& program) {
     return std::ranges::any_of(program.tasks, [&](const Task& task) {
       return program.streams[task.stream.index()].kind == StreamKind::kComm &&
              exchanges_rows(program.spec(task));
     });
   });
-  return are_beside ? kRowExchangeSms : 0;
+  LeftSms left{.to_exchanges = are_beside ? kRowExchangeSms : 0, .by_all = 0};
+  for (const Program& program : programs) {
+    for (const Stream& stream : program.streams) {
+      left.by_all = std::max(left.by_all, stream.left_sms);
+    }
+  }
+  return left;
 }
 
 bool exchanges_rows(const OpSpec& spec) {

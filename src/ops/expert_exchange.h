@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <span>
 
@@ -102,10 +103,18 @@ bool exchanges_rows(const OpSpec& spec);
 /// (backends/cuda/comm/row_exchange.h).
 inline constexpr int kRowExchangeSms = 16;
 
-/// Multiprocessors that products whose blocks stay to their end leave to exchanges, at all times:
-/// kRowExchangeSms if one of the programs has exchanges beside compute (on a stream of
-/// communication), otherwise 0. Such a product would keep an exchange waiting to its end.
-int sms_left_to_exchanges(std::span<const Program> programs);
+/// Multiprocessors that matrix products leave to communication beside them, at all times.
+struct LeftSms {
+  /// By products whose blocks stay to their end, which would keep an exchange waiting for as long:
+  /// kRowExchangeSms if there are exchanges beside compute (on a stream of communication).
+  int to_exchanges = 0;
+  int by_all = 0;  ///< by all products: Stream::left_sms
+
+  int by_long_blocks() const { return std::max(to_exchanges, by_all); }
+};
+
+/// The most over these programs.
+LeftSms left_sms(std::span<const Program> programs);
 
 /// The ranks that exchange rows, and what each holds.
 struct ExpertGroup {

@@ -26,6 +26,7 @@
 #include "passes/streams/assign_streams.h"
 #include "passes/streams/comm_engine.h"
 #include "passes/streams/insert_events.h"
+#include "passes/streams/limit_sms.h"
 #include "passes/tensor/bulk_overlap.h"
 #include "passes/tensor/fuse_swiglu.h"
 #include "passes/tensor/halve_forward.h"
@@ -38,7 +39,9 @@ namespace {
 /// The list of braid itself.
 std::vector<Pass> own_passes(const PipelineOptions& options) {
   return {
-      // First: it looks for exchanges as they are built, three tasks in a row.
+      // First: later passes go by prices, which depend on it.
+      limit_sms_pass(options),
+      // Before all that moves tasks: it looks for exchanges as they are built, three in a row.
       cut_exchanges_pass(),
       remove_identities_pass(),
       recompute_pass(options),

@@ -27,6 +27,25 @@ double bytes_part(const CostModel& model, const CommSpec& spec, int64_t cost_ns)
   return cost_ns == 0 ? 0.0 : std::clamp(1.0 - latency_ns / static_cast<double>(cost_ns), 0.0, 1.0);
 }
 
+/// Of the device that sends, while bytes flow.
+double sms_while_moving(const CostModel& model, const CommSpec& spec) {
+  const LinkLoad load = analytic_link_load(model.cluster(), spec);
+  // A ring hands on over NVLink what comes from other nodes; who sends to all ranks directly, or is
+  // alone on its node, moves what its network link carries in addition.
+  const bool is_direct = load.intra_node == 0 || spec.kind == CommKind::kAllToAll;
+  const double network =
+      model.cluster().inter_node.bytes_per_s / model.cluster().intra_node.bytes_per_s;
+  const double moved = load.intra_node + (is_direct ? load.inter_node * network : 0.0);
+  return model.contention().comm_sms * std::min(1.0, moved);
+}
+
+/// Of the bytes, at least 1.
+double slowdown_by_sms(const CostModel& model, const CommSpec& spec, int max_sms) {
+  return max_sms == 0 || uses_copy_engine(spec.algorithm)
+             ? 1.0
+             : std::max(1.0, sms_while_moving(model, spec) / max_sms);
+}
+
 int64_t parts(double share) {
   return std::llround(share * static_cast<double>(kFullRate));
 }
@@ -42,21 +61,25 @@ int64_t rate_parts(double rate) {
   return std::max<int64_t>(1, parts(rate));
 }
 
-CommDemand comm_demand(const CostModel& model, const CommSpec& spec, int64_t cost_ns) {
+CommDemand comm_demand(const CostModel& model, const CommSpec& spec, int64_t cost_ns, int max_sms) {
   const double bytes = bytes_part(model, spec, cost_ns);
   const LinkLoad load = analytic_link_load(model.cluster(), spec);
-  // A ring hands on over NVLink what comes from other nodes; who sends to all ranks directly, or is
-  // alone on its node, moves what its network link carries in addition.
-  const bool is_direct = load.intra_node == 0 || spec.kind == CommKind::kAllToAll;
-  const double network =
-      model.cluster().inter_node.bytes_per_s / model.cluster().intra_node.bytes_per_s;
-  const double moved = load.intra_node + (is_direct ? load.inter_node * network : 0.0);
-  const double sms = std::ceil(model.contention().comm_sms * std::min(1.0, moved) * bytes);
+  const double slowdown = slowdown_by_sms(model, spec, max_sms);
+  const double sms = std::ceil(sms_while_moving(model, spec) / slowdown * bytes);
   return {.sms = uses_copy_engine(spec.algorithm) || cost_ns == 0
                      ? 0
                      : std::max(1, static_cast<int>(sms)),
           .bytes_part = parts(bytes),
-          .load = {parts(load.intra_node), parts(load.inter_node), parts(load.above_units)}};
+          .load = {parts(load.intra_node / slowdown), parts(load.inter_node / slowdown),
+                   parts(load.above_units / slowdown)}};
+}
+
+Cost with_sms(const CostModel& model, const CommChoice& choice, int max_sms) {
+  const double slowdown = slowdown_by_sms(model, choice.spec, max_sms);
+  const double bytes = bytes_part(model, choice.spec, choice.cost.ns);
+  Cost cost = choice.cost;
+  cost.ns = round_cost_ns(static_cast<double>(cost.ns) * (1.0 + bytes * (slowdown - 1.0)));
+  return cost;
 }
 
 CommDemand core_demand(const CostModel& model, int64_t own_ns, int64_t cost_ns) {

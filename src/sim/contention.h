@@ -45,8 +45,14 @@ struct CommDemand {
 
 /// The demand of a communication that takes `cost_ns` alone. SMs are in proportion to the bytes per
 /// second that it moves: `Contention::comm_sms` at the rate of the link inside a node (4 blocks
-/// push 147 of 450 GB/s, 8 push 292: about enough for a network link, but not for NVLink).
-CommDemand comm_demand(const CostModel& model, const CommSpec& spec, int64_t cost_ns);
+/// push 147 of 450 GB/s, 8 push 292: about enough for a network link, but not for NVLink). With at
+/// most `max_sms` (0: no limit) of them, it moves fewer bytes per second.
+CommDemand comm_demand(const CostModel& model, const CommSpec& spec, int64_t cost_ns,
+                       int max_sms = 0);
+
+/// The cost of a communication whose kernels may take only `max_sms` SMs (0: no limit): its bytes
+/// take longer in proportion to the SMs that it lacks.
+Cost with_sms(const CostModel& model, const CommChoice& choice, int max_sms);
 
 /// The same for a communication over emulated links: for `own_ns` of that time, threads copy and
 /// sum on the cores of their ranks; a communication waits for a link and does not share it. The

@@ -9,6 +9,7 @@
 #include "comm/comm_call.h"
 #include "ops/collectives.h"
 #include "ops/op.h"
+#include "sim/contention.h"
 
 namespace braid {
 namespace {
@@ -229,7 +230,9 @@ ProgramComm comm_of(const CostModel& model, const OpSpec& spec, int rank, const 
   const CommChoice choice = has_copy_engines(model, place) && needs_no_sm(spec)
                                 ? copied(model, *kind, place, whole_bytes(spec))
                                 : cheapest_algorithm(model, *kind, place, whole_bytes(spec));
-  ProgramComm comm{.spec = choice.spec, .cost = choice.cost, .own_cost = choice.cost, .link = {}};
+  const Cost cost = with_sms(model, choice, group.max_sms);
+  ProgramComm comm{
+      .spec = choice.spec, .max_sms = group.max_sms, .cost = cost, .own_cost = cost, .link = {}};
   if (const LinkOptions* links = model.links()) {
     comm.link = link_time_of(*links, spec, group);
     comm.cost.ns = std::min(kMaxCostNs, std::max(comm.cost.ns, comm.link.alone_ns()));

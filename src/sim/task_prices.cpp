@@ -59,13 +59,16 @@ bool TaskPricer::shares_sms() const {
   return model_.links() == nullptr && model_.cluster().device.num_sms > 0;
 }
 
-TaskPrice TaskPricer::beside_exchanges(TaskPrice price, const OpSpec& spec, int left_sms) const {
+TaskPrice TaskPricer::with_left_sms(TaskPrice price, const OpSpec& spec,
+                                    const LeftSms& left) const {
   const DeviceSpec& device = model_.cluster().device;
-  if (stays_on_its_sms(device, spec)) {
-    const double slowdown = slowdown_by_left_sms(device, spec, left_sms);
+  const bool stays = stays_on_its_sms(device, spec);
+  const int sms = stays ? left.by_long_blocks() : price.family == OpFamily::kGemm ? left.by_all : 0;
+  if (sms > 0) {
+    const double slowdown = slowdown_by_left_sms(device, spec, sms);
     price.work_ns =
         std::min(round_cost_ns(static_cast<double>(price.work_ns) * slowdown), kMaxWorkNs);
-  } else if (fills_all_sms(price.family, spec)) {
+  } else if (left.to_exchanges > 0 && fills_all_sms(price.family, spec)) {
     price.sm_use = SmUse::kAll;
   }
   return price;
@@ -117,7 +120,7 @@ TaskPrice TaskPricer::comm_price(uint32_t rank_class, uint32_t sequence, const O
                      .receives = calls.kind != CallKind::kSend,
                      .demand = model_.links() != nullptr
                                    ? core_demand(model_, comm.own_cost.ns, comm.cost.ns)
-                                   : comm_demand(model_, comm.spec, comm.cost.ns),
+                                   : comm_demand(model_, comm.spec, comm.cost.ns, comm.max_sms),
                      .link = comm.link,
                      .link_kind = placed.kind,
                      .own_ns = comm.own_cost.ns};
@@ -136,7 +139,7 @@ std::vector<TaskPrice> TaskPricer::prices_of(uint32_t rank_class) {
   const std::vector<uint32_t> sequences = sequence_of_specs(calls);
   const std::vector<OpSpec>& specs = calls.program->specs.all();
   const RoutedRows rows(*calls.program, routed_load_);
-  const int left_sms = shares_sms() ? sms_left_to_exchanges({calls.program, 1}) : 0;
+  const LeftSms left = shares_sms() ? left_sms({calls.program, 1}) : LeftSms();
   std::vector<TaskPrice> prices(specs.size());
   for (size_t i = 0; i < specs.size(); ++i) {
     if (sequences[i] != ProgramCalls::kNone) {
@@ -144,8 +147,7 @@ std::vector<TaskPrice> TaskPricer::prices_of(uint32_t rank_class) {
     } else if (!comm_kind_of(specs[i])) {  // otherwise no task has it
       const OpSpec spec = rows.priced(specs[i]);
       const TaskPrice& price = own_price(spec);
-      prices[i] =
-          changed(left_sms > 0 ? beside_exchanges(price, spec, left_sms) : price, spec, rank_class);
+      prices[i] = changed(with_left_sms(price, spec, left), spec, rank_class);
     }
   }
   return prices;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/expert_exchange.h"
 #include "parallel/rank_calls.h"
 #include "sim/cost_model.h"
 #include "sim/price_changes.h"
@@ -33,8 +34,8 @@ class TaskPricer {
   const TaskPrice& own_price(const OpSpec& spec);
   /// Whether kernels share the SMs of a device.
   bool shares_sms() const;
-  /// The price of a compute task of a program whose exchanges of rows run beside compute.
-  TaskPrice beside_exchanges(TaskPrice price, const OpSpec& spec, int left_sms) const;
+  /// The price of a compute task of a program whose products leave SMs to communication.
+  TaskPrice with_left_sms(TaskPrice price, const OpSpec& spec, const LeftSms& left) const;
   Group placed_group(uint32_t rank_class, uint32_t use) const;
   /// `price` as `changes_` say for compute of that class, and for one of its calls.
   TaskPrice changed(TaskPrice price, const OpSpec& spec, uint32_t rank_class) const;

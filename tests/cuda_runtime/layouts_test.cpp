@@ -206,6 +206,21 @@ TEST_P(GpuLayouts, HaveTheLossesOfOneGpu) {
   EXPECT_LT(relative_difference(several.state.weights, one.state.weights), 2 * tolerance);
 }
 
+TEST_P(GpuLayouts, HaveTheLossesOfOneGpuWithFewMultiprocessors) {
+  RunConfig config = config_of(GetParam());
+  config.overlap.comm_sms = {"data=2",    "tensor=2", "pipeline=1",
+                             "context=2", "expert=2", "world=1"};
+  config.overlap.product_sm_margin = 8;
+  const Outcome few = run(config, 4, options_for(config));
+  expect_same_bits(run(config, 4, options_for(config)), few);
+  config.parallel = {};
+  config.overlap = {};
+  const Outcome one = run(config, 4, options_for(config));
+  for (size_t step = 0; step < one.losses.size(); ++step) {
+    EXPECT_NEAR(few.losses[step], one.losses[step], loss_tolerance(GetParam())) << step;
+  }
+}
+
 TEST_P(GpuLayouts, AreBitwiseTheSameWithOverlapOffAndTaskByTask) {
   RunConfig config = config_of(GetParam());
   EngineOptions options = options_for(config);

@@ -53,6 +53,32 @@ TEST(ContentionTable, ExchangesOfRowsHaveTheirOwnRates) {
   EXPECT_TRUE(table.compute_slows_comm(1));
 }
 
+/// A gather of 24 SMs' worth: with 6 its bytes take four times as long, and load links a quarter.
+TEST(CommDemand, FewerSmsMoveFewerBytes) {
+  FixedCosts model(small_cluster(16, 8), {.comm_sms = 24});
+  model.latency_ns = 1000;
+  const CommSpec spec{.kind = CommKind::kAllGather, .placement = {8, 1, 8}, .bytes = 1 << 30};
+  const CommChoice choice{.spec = spec, .cost = model.comm_cost(spec)};
+  const int64_t bytes_ns = choice.cost.ns - 1000;
+  EXPECT_EQ(with_sms(model, choice, 0).ns, choice.cost.ns);
+  const CommDemand whole = comm_demand(model, spec, choice.cost.ns);
+  const int needed = whole.sms;
+  EXPECT_EQ(with_sms(model, choice, 64).ns, choice.cost.ns);  // more than it needs
+  for (const int sms : {1, 6, 12}) {
+    const int64_t ns = with_sms(model, choice, sms).ns;
+    EXPECT_NEAR(static_cast<double>(ns - 1000) / static_cast<double>(bytes_ns),
+                static_cast<double>(needed) / sms, 0.05 * needed / sms);
+    const CommDemand limited = comm_demand(model, spec, ns, sms);
+    EXPECT_EQ(limited.sms, sms);
+    EXPECT_NEAR(static_cast<double>(limited.load[0]) / static_cast<double>(whole.load[0]),
+                static_cast<double>(sms) / needed, 0.05);
+  }
+  CommSpec copies = spec;
+  copies.algorithm = CommAlgorithm::kCopyEngineRing;
+  const CommChoice by_copies{.spec = copies, .cost = model.comm_cost(copies)};
+  EXPECT_EQ(with_sms(model, by_copies, 1).ns, by_copies.cost.ns);
+}
+
 TEST(CommDemand, IsALinkWhileItsBytesFlow) {
   FixedCosts model(small_cluster(16, 8), {.comm_sms = 20});
   model.latency_ns = 25;

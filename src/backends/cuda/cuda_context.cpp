@@ -43,9 +43,10 @@ CudaContext::~CudaContext() {
   cublasLtDestroy(cublas_lt_);
 }
 
-void CudaContext::leave_sms(int count) {
-  check(count >= 0 && count < num_sms_, "{} of {} multiprocessors are left", count, num_sms_);
-  left_sms_ = count;
+void CudaContext::leave_sms(const LeftSms& left) {
+  check(left.by_all >= 0 && left.by_long_blocks() < num_sms_, "{} of {} multiprocessors are left",
+        left.by_long_blocks(), num_sms_);
+  left_ = left;
 }
 
 }  // namespace braid

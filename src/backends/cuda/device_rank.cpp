@@ -71,7 +71,7 @@ DeviceRank::DeviceRank(std::vector<Program> programs, MemoryPlan plan, CudaConte
       kernels_(factory_of(options, context), communication_),
       enqueuer_(rank_, streams_),
       bound_(programs_.size()) {
-  context_.leave_sms(sms_left_to_exchanges(programs_));
+  context_.leave_sms(left_sms(programs_));
   for (size_t i = 0; i < programs_.size(); ++i) {
     add_program(i);
   }

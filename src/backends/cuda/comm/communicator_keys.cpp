@@ -27,7 +27,7 @@ std::optional<CommunicatorKey> communicator_key(const Program& program, const Ta
   const OpSpec& spec = program.spec(task);
   const Group& group = program.groups[group_of(program, spec)->index()];
   if (!is_message(spec)) {
-    return CommunicatorKey{group.name, group.ranks, is_by_nccl_copies(spec)};
+    return CommunicatorKey{group.name, group.ranks, is_by_nccl_copies(spec), group.max_sms};
   }
   const auto peer = static_cast<size_t>(attributes_of<MessageAttributes>(spec).peer);
   check(peer < group.ranks.size(), "op {} has peer {} in a group of {}", spec.op, peer,
@@ -36,7 +36,8 @@ std::optional<CommunicatorKey> communicator_key(const Program& program, const Ta
   if (communicates_as(spec, CommOp::kRecv)) {
     std::swap(ends[0], ends[1]);
   }
-  return CommunicatorKey{group.name + std::string(kMessages), std::move(ends), false};
+  return CommunicatorKey{group.name + std::string(kMessages), std::move(ends), false,
+                         group.max_sms};
 }
 
 std::vector<CommunicatorKey> communicator_keys(std::span<const Program> programs,

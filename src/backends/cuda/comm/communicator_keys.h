@@ -22,6 +22,7 @@ struct CommunicatorKey {
   std::vector<int> ranks;  ///< in group order; for messages sender, receiver
   bool by_copies = false;  ///< copy engines do its collectives if NCCL supports it (CTA policy
                            ///< zero)
+  int max_sms = 0;         ///< Group::max_sms
 
   friend auto operator<=>(const CommunicatorKey&, const CommunicatorKey&) = default;
 };

@@ -56,6 +56,10 @@ ncclComm_t make_communicator(const NcclLibrary& nccl, const CommunicatorKey& key
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 1;
   config.commName = key.name.c_str();
+  if (key.max_sms > 0) {
+    config.minCTAs = 1;
+    config.maxCTAs = key.max_sms;
+  }
 #if BRAID_HAS_NCCL_WINDOWS
   config.CTAPolicy = key.by_copies ? NCCL_CTA_POLICY_ZERO : config.CTAPolicy;
 #endif

@@ -111,14 +111,19 @@ std::string scales_text(const GemmProblem& p) {
                         : "";
 }
 
+std::string used_sms_text(const CudaContext& context) {
+  const int used = context.plain_product_sms();
+  return used == 0 ? "" : fmt::format(", {} of them used", used);
+}
+
 std::string cache_key(const GemmProblem& p, const CudaContext& context) {
   // "2" invalidates choices made before large products were timed under their own steady load.
   return fmt::format(
-      "gemm 2 {}{} {}x{}x{} {} {}{}{}{}{}; {}; cuBLASLt {}{}", p.transpose_a ? 'T' : 'N',
+      "gemm 2 {}{} {}x{}x{} {} {}{}{}{}{}; {}{}; cuBLASLt {}{}", p.transpose_a ? 'T' : 'N',
       p.transpose_b ? 'T' : 'N', p.m, p.n, p.k, dtype_name(p.input), dtype_name(p.output),
       p.has_bias ? " bias" : "", p.accumulate ? " accumulate" : "",
       p.stride_b != 0 ? fmt::format(" stride b {}", p.stride_b) : "", scales_text(p),
-      device_text(context), cublasLtGetVersion(),
+      device_text(context), used_sms_text(context), cublasLtGetVersion(),
       gemm_sm90_names(p).empty() ? "" : fmt::format("; sm90 kernels {}", sm90_products_version()));
 }
 
@@ -207,7 +212,7 @@ std::optional<CudaKernel> recall(const GemmProblem& problem, CudaContext& contex
                ? std::optional(make_gemm_sm90(problem, name, context))
                : std::nullopt;
   }
-  const GemmPlan plan(problem);
+  const GemmPlan plan(problem, context.plain_product_sms());
   const auto algorithm = accepted_algorithm(plan, context.cublas_lt(), name);
   return algorithm ? std::optional(gemm_kernel(plan, problem, context.cublas_lt(), *algorithm))
                    : std::nullopt;
@@ -242,7 +247,7 @@ TimedWork timed_work(const GemmProblem& p) {
 
 }  // namespace
 
-GemmPlan::GemmPlan(const GemmProblem& problem)
+GemmPlan::GemmPlan(const GemmProblem& problem, int sms)
     : a(layout_of(problem.input, problem.transpose_a, problem.m, problem.k)),
       b(layout_of(problem.type_of_b(), problem.transpose_b, problem.k, problem.n,
                   problem.stride_b)),
@@ -259,6 +264,9 @@ GemmPlan::GemmPlan(const GemmProblem& problem)
   }
   if (problem.has_scales()) {
     set_scales(product, problem);
+  }
+  if (sms > 0) {
+    set_attribute(product, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, sms);
   }
 }
 
@@ -310,7 +318,7 @@ void GemmPlan::launch(cublasLtHandle_t handle, const GemmAlgorithm& algorithm,
 }
 
 std::vector<NamedKernel> gemm_candidates(const GemmProblem& problem, CudaContext& context) {
-  const GemmPlan plan(problem);
+  const GemmPlan plan(problem, context.plain_product_sms());
   std::vector<NamedKernel> list;
   for (const GemmAlgorithm& algorithm : plan.candidates(context.cublas_lt())) {
     list.push_back({.name = to_text(algorithm),

@@ -39,7 +39,8 @@ struct GemmPlan {
   cublasLtMatrixLayoutOpaque_t d{};
   float beta = 0;
 
-  explicit GemmPlan(const GemmProblem& problem);
+  /// `sms`: multiprocessors on which it should run; 0: the library chooses.
+  explicit GemmPlan(const GemmProblem& problem, int sms = 0);
 
   /// The bitwise repeatable suggestions of the library's heuristic, best first; at least one.
   std::vector<GemmAlgorithm> candidates(cublasLtHandle_t handle) const;
