@@ -179,6 +179,34 @@ RouterLosses router_losses(const RunConfig& config, const ModelSpec& model) {
   return {};
 }
 
+/// What section [preference] says.
+std::optional<PreferenceLossAttributes> preference_of(const RunConfig& config,
+                                                      const ModelSpec& model) {
+  const PreferenceConfig& preference = config.preference;
+  PreferenceKind kind = PreferenceKind::kDpo;
+  switch (choice<PreferenceChoice>(preference.loss)) {
+    case PreferenceChoice::kNone:
+      return std::nullopt;
+    case PreferenceChoice::kDpo:
+      break;
+    case PreferenceChoice::kHinge:
+      kind = PreferenceKind::kHinge;
+      break;
+    case PreferenceChoice::kIpo:
+      kind = PreferenceKind::kIpo;
+  }
+  if (model.mtp_depth > 0) {
+    throw_config_error(
+        "preference.loss = {} with model.mtp_depth = {}: there is no loss of pairs for multi-token "
+        "prediction; set model.mtp_depth = 0",
+        quote(preference.loss), model.mtp_depth);
+  }
+  return PreferenceLossAttributes{.kind = static_cast<int64_t>(kind),
+                                  .beta = preference.beta,
+                                  .label_smoothing = preference.label_smoothing,
+                                  .pairs = config.train.global_batch / 2};
+}
+
 /// What data.document_mask says.
 AttentionDocuments documents_of(const RunConfig& config, const ModelSpec& model) {
   if (!config.data.document_mask) {
@@ -231,6 +259,7 @@ RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
   run.dtype = choice<DType>(config.train.dtype);
   run.fp8 = fp8_recipe(config, run.model);
   run.router_losses = router_losses(config, run.model);
+  run.preference = preference_of(config, run.model);
   run.documents = documents_of(config, run.model);
   run.watch_experts = run.model.layers.has(kMoeBlock) && config.moe.watch > 0;
   const auto on_overflow = choice<OverflowChoice>(config.moe.on_overflow);

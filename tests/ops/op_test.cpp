@@ -119,9 +119,9 @@ TEST(DeclaredForm, OfIntegersIsRefusedUnlessBytesAreJustMoved) {
       "lion",       "sgd",          "muon_mean",   "take_matrix",    "put_matrix",
       "normalize",  "weighted_sum", "muon_update", "average_weights"};
   const std::string_view only_accumulators[] = {
-      "drop_rows",      "cross_entropy_merge",    "route",
-      "route_backward", "count_choices",          "count_by_sequence",
-      "router_losses",  "router_losses_backward", "carry_states"};
+      "drop_rows",     "cross_entropy_merge", "route",          "route_backward",
+      "count_choices", "count_by_sequence",   "router_losses",  "router_losses_backward",
+      "carry_states",  "sequence_losses",     "preference_loss"};
   const DeclaredForms integers(DType::kI32);
   for (const DeclaredForm& form : integers.list()) {
     const bool has_no_data =
