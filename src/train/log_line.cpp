@@ -164,8 +164,9 @@ std::string loss_note(int64_t interval, bool pairs) {
 
 std::string evaluation_line(const EvalRecord& record, LogFormat format) {
   if (record.preference && format == LogFormat::kShort) {
-    return fmt::format("step {}  held-out loss {:.4f}  {}", record.step, record.loss,
-                       pairs_text(*record.preference));
+    return fmt::format("step {}  held-out loss {:.4f}  margin {:.3f}, accuracy {:.1f}%",
+                       record.step, record.loss, record.preference->margin(),
+                       100 * record.preference->accuracy);
   }
   if (record.preference) {
     return fmt::format(

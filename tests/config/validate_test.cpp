@@ -144,7 +144,8 @@ TEST(Validate, PairsNeedTheirOwnLayout) {
               ElementsAre(HasSubstr("are read with preference.loss only, which is \"none\"")));
   EXPECT_THAT(
       mistakes_in({"preference.loss=dpo", "train.microbatch=2", "train.global_batch=4",
-                   "overlap.mode=manual", "overlap.pair_forward_backward=halves"}),
+                   "parallel.ranks=2", "parallel.tensor=2", "overlap.mode=manual",
+                   "overlap.pair_forward_backward=halves"}),
       ElementsAre(StartsWith("train.microbatch = 2: must be even, and so must the halves")));
 }
 
