@@ -13,6 +13,7 @@ import sys
 # (path below root, literal) -> why it may stand there although an op is called so. Must still be needed.
 EXEMPT = {
     ("src/config/choices.h", "all_gather"): "value of the key parallel.context_method",
+    ("src/model/forward.h", "sequence_losses"): "value of a graph, the results of that op",
 }
 
 DEFINITION = re.compile(r'^const OpDefinition k\w+Op\{\s*\.name = "(\w+)"', re.MULTILINE)

@@ -14,6 +14,7 @@
 #include "cli/config_arguments.h"
 #include "cli/stop_signals.h"
 #include "cli/validators.h"
+#include "config/choices.h"
 #include "config/load.h"
 #include "config/reference.h"
 #include "config/validate.h"
@@ -90,7 +91,8 @@ std::set<std::string, std::less<>> fixed_keys(const ConfigArguments& config,
 /// Reports mistakes of the run file itself before any layout is tried. Checks it for one rank
 /// without overlap keys.
 void check_without_layout(const RunConfig& config) {
-  RunConfig neutral = with_layout(config, Layout{});
+  const bool pairs = choice<PreferenceChoice>(config.preference.loss) != PreferenceChoice::kNone;
+  RunConfig neutral = with_layout(config, Layout{.microbatch = pairs ? 2 : 1});
   neutral.parallel.pipeline_layout.clear();
   neutral.parallel.first_stage_layers = neutral.parallel.last_stage_layers = 0;
   neutral.overlap = OverlapConfig{};

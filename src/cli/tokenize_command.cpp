@@ -36,6 +36,7 @@ struct TokenizeArguments {
   bool replace_invalid = false;
   bool overwrite = false;
   std::string chat;
+  bool preference = false;
 };
 
 /// Throws ConfigError if OUTPUT with one of these suffixes exists and must not be overwritten.
@@ -117,6 +118,7 @@ void tokenize(const TokenizeArguments& arguments, const Console& console) {
                    .threads = arguments.threads,
                    .documents = document_options(arguments),
                    .chat = chat_template(arguments),
+                   .pairs = arguments.preference,
                    .progress = [&](const TokenizeProgress& now) { show_progress(line, now); }});
   line.erase();
   console.print(fmt::format(
@@ -125,9 +127,11 @@ void tokenize(const TokenizeArguments& arguments, const Console& console) {
       static_cast<double>(statistics.text_bytes) / static_cast<double>(statistics.tokens),
       format_count(line.rate(statistics.tokens))));
   if (!arguments.chat.empty()) {
-    console.print(fmt::format("wrote {}.bin and .idx: {} tokens of answers, which have a loss\n",
-                              mask_prefix(arguments.output),
-                              format_count(statistics.answer_tokens)));
+    console.print(fmt::format(
+        "wrote {}.bin and .idx: {} tokens of answers, which have a loss{}\n",
+        mask_prefix(arguments.output), format_count(statistics.answer_tokens),
+        arguments.preference ? fmt::format("; {} pairs", format_count(statistics.documents / 2))
+                             : ""));
   }
 }
 
@@ -176,6 +180,11 @@ void add_tokenize_command(CLI::App& app, const Console& console) {
                    "{\"prompt\": ..., \"completion\": ...}), which become text by this template; "
                    "only answers have a loss")
       ->check(CLI::IsMember({"plain", "chatml", "llama3"}));
+  command
+      ->add_flag("--preference", arguments->preference,
+                 "With --chat: each line is a pair of answers, {\"prompt\": ..., \"chosen\": ..., "
+                 "\"rejected\": ...}, texts or messages, for preference.loss")
+      ->needs("--chat");
   command->add_option("--json-key", arguments->json_key, "JSONL: the member that holds the text")
       ->capture_default_str();
   command

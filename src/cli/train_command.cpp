@@ -69,8 +69,9 @@ std::string describe(const TrainingSummary& summary) {
           ? "; nothing was left to do"
           : fmt::format("; {} tokens/s", format_count(static_cast<int64_t>(summary.tokens_per_s))));
   if (summary.first_eval_loss && summary.last_eval_loss) {
-    text += fmt::format("held-out loss {:.4f} -> {:.4f} nats per token{}\n",
-                        *summary.first_eval_loss, *summary.last_eval_loss,
+    text += fmt::format("held-out loss {:.4f} -> {:.4f}{}{}\n", *summary.first_eval_loss,
+                        *summary.last_eval_loss,
+                        summary.loss_of_pairs ? " per pair" : " nats per token",
                         summary.unigram_entropy > 0
                             ? fmt::format(" (unigram entropy {:.4f})", summary.unigram_entropy)
                             : "");

@@ -74,6 +74,9 @@ enum class RateSchedule : uint8_t { kCosine, kLinear, kPolynomial, kInverseSqrt,
 /// data.packing.
 enum class DocumentPacking : uint8_t { kConcatenate, kBestFit };
 
+/// preference.loss.
+enum class PreferenceChoice : uint8_t { kNone, kDpo, kHinge, kIpo };
+
 /// optimizer.decay_shape.
 enum class DecayShape : uint8_t { kLinear, kCosine, kOneMinusSqrt };
 
@@ -216,6 +219,13 @@ inline constexpr auto kChoices<RateSchedule> =
 template <>
 inline constexpr auto kChoices<DocumentPacking> = Choices<DocumentPacking, 2>{
     {{"concatenate", DocumentPacking::kConcatenate}, {"best_fit", DocumentPacking::kBestFit}}};
+
+template <>
+inline constexpr auto kChoices<PreferenceChoice> =
+    Choices<PreferenceChoice, 4>{{{"none", PreferenceChoice::kNone},
+                                  {"dpo", PreferenceChoice::kDpo},
+                                  {"hinge", PreferenceChoice::kHinge},
+                                  {"ipo", PreferenceChoice::kIpo}}};
 
 template <>
 inline constexpr auto kChoices<DecayShape> =

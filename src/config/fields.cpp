@@ -57,6 +57,9 @@ constexpr std::array kSections = {
     Section{"lora",
             "Fine-tuning by low-rank adapters; all other weights stay as they are. "
             "docs/finetune.md."},
+    Section{"preference",
+            "Learning from pairs of answers (DPO): the preferred one becomes likelier than the "
+            "rejected one. docs/preference.md."},
     Section{"memory", "Which activations to keep for the backward, and where.", OnResume::kAllowed},
     Section{"overlap", "How to hide communication under compute.", OnResume::kAllowed},
     Section{"data", "What the model reads."},
@@ -231,6 +234,11 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(lora, dora), kAny, "Train the lengths of the matrices' rows apart from their directions, as DoRA does: row i of W + (alpha / rank) B A is scaled to a trained length, which begins as that of row i of W."},
     Field{BRAID_KEY(lora, targets), kAny, "Matrices that have adapters: q, k, v and proj of attention, gate, up and fc2 of an MLP (fc1 and fc2 without gates), with * and ? for any characters. [] = all of them."},
     Field{BRAID_KEY(lora, base), kAny, "The model to fine-tune: a Hugging Face folder, a run folder or a checkpoint. Section [model] must describe the same model; `braid import` prints it. \"initial\" = the fresh weights of train.seed, to try a setting out."},
+
+    Field{BRAID_KEY(preference, loss), one_of(kChoiceNames<PreferenceChoice>), "Loss of a pair, of its margin z = beta * (log-probability ratio of the preferred answer to the model at the start - that of the rejected one): dpo = -log sigmoid(z), hinge = max(0, 1 - z), ipo = (z / beta - 1 / (2 beta))^2 with log-probabilities per token. none = the usual loss of tokens."},
+    Field{BRAID_KEY(preference, beta), {.minimum = 1e-6, .maximum = 1e6}, "The smaller, the farther the model may go from where it started."},
+    Field{BRAID_KEY(preference, label_smoothing), {.minimum = 0, .maximum = 0.5, .excludes_maximum = true}, "With dpo: the share of pairs that are taken to be the wrong way round (cDPO)."},
+    Field{BRAID_KEY(preference, held_out), kAny, "Pairs for evaluations, made as those of data.train; empty = the validation part of data.split.", {}, OnResume::kAllowed},
 
     Field{BRAID_KEY(memory, recompute), one_of(kChoiceNames<RecomputeChoice>), "Activations that the backward recomputes instead of keeping: those of norms and activation functions (norms), those of attention and of Mamba layers too (attention), or all of a layer but one (full). \"auto\" chooses the policy that fits the memory and repeats the least work. The losses stay the same bit for bit (docs/passes.md)."},
     Field{BRAID_KEY(memory, recompute_layers), {.minimum = 0, .maximum = 4096}, "Recompute in this many layers, counted from the first; 0 = in all."},

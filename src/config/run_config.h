@@ -193,6 +193,15 @@ struct LoraConfig {
   friend bool operator==(const LoraConfig&, const LoraConfig&) = default;
 };
 
+struct PreferenceConfig {
+  std::string loss = "none";
+  double beta = 0.1;
+  double label_smoothing = 0.0;
+  std::string held_out;
+
+  friend bool operator==(const PreferenceConfig&, const PreferenceConfig&) = default;
+};
+
 struct MemoryConfig {
   std::string recompute = "none";
   int64_t recompute_layers = 0;
@@ -330,6 +339,7 @@ struct RunConfig {
   ParallelConfig parallel;
   MoeConfig moe;
   LoraConfig lora;
+  PreferenceConfig preference;
   MemoryConfig memory;
   OverlapConfig overlap;
   DataConfig data;

@@ -449,7 +449,10 @@ void check_budgets(const RunConfig& config, Mistakes& mistakes) {
          ""});
 }
 
-void check_data(const DataConfig& data, const EvalConfig& eval, Mistakes& mistakes) {
+void check_data(const RunConfig& config, Mistakes& mistakes) {
+  const DataConfig& data = config.data;
+  const EvalConfig& eval = config.eval;
+  const PreferenceConfig& preference = config.preference;
   mistakes.require(
       !data.tokenizer.empty(),
       "data.tokenizer = \"\": must be a tokenizer.json, a SentencePiece model or \"bytes\"; "
@@ -468,7 +471,7 @@ void check_data(const DataConfig& data, const EvalConfig& eval, Mistakes& mistak
   double validation = 1;
   mistakes.check([&] { validation = parse_split(data.split)[1]; });
   mistakes.require(
-      eval.interval == 0 || validation > 0,
+      eval.interval == 0 || validation > 0 || !preference.held_out.empty(),
       "data.split = {}: eval.interval = {} needs a validation share, the second number, above "
       "0; set eval.interval = 0 to turn evaluation off",
       quote(data.split), eval.interval);
@@ -498,6 +501,58 @@ void check_fp8(const TrainConfig& train, Mistakes& mistakes) {
       "train.fp8_weight_blocks = {}: is read with train.fp8 = \"mxfp8\" only, and train.fp8 is {}; "
       "remove the key or set train.fp8 = \"mxfp8\"",
       quote(train.fp8_weight_blocks), quote(train.fp8));
+}
+
+/// Of one sequence for each answer, two for a pair. The layout of data is that of pairs whatever
+/// the keys of other layouts say, so these must be as they are by default.
+void check_pairs(const RunConfig& config, Mistakes& mistakes) {
+  const TrainConfig& train = config.train;
+  const DataConfig& data = config.data;
+  const int64_t sequences = microbatch_sequences(config);
+  const bool halves = sequences != train.microbatch;
+  mistakes.require(
+      sequences % 2 == 0,
+      "train.microbatch = {}: must be even{} with preference.loss = {}, because the two answers of "
+      "a "
+      "pair share a microbatch; the nearest is {}",
+      train.microbatch,
+      halves ? ", and so must the halves of overlap.pair_forward_backward = \"halves\"," : "",
+      quote(config.preference.loss),
+      halves ? (train.microbatch / 4 + 1) * 4 : train.microbatch + 1);
+  mistakes.require(
+      data.blend.empty(),
+      "data.blend: pairs of preference.loss = {} come from one source; give data.train",
+      quote(config.preference.loss));
+  mistakes.require(
+      data.packing == "concatenate",
+      "data.packing = {}: with preference.loss = {} a sequence holds one answer; remove the key",
+      quote(data.packing), quote(config.preference.loss));
+  mistakes.require(!data.document_mask,
+                   "data.document_mask = true: with preference.loss = {} a sequence holds one "
+                   "document; remove the key",
+                   quote(config.preference.loss));
+  mistakes.require(train.z_loss == 0,
+                   "train.z_loss = {}: is part of the usual loss, and preference.loss is {}; set "
+                   "train.z_loss = 0",
+                   train.z_loss, quote(config.preference.loss));
+  mistakes.require(config.preference.label_smoothing == 0 || config.preference.loss == "dpo",
+                   "preference.label_smoothing = {}: is read with preference.loss = \"dpo\" only; "
+                   "preference.loss is {}; set preference.label_smoothing = 0",
+                   config.preference.label_smoothing, quote(config.preference.loss));
+}
+
+void check_preference(const RunConfig& config, Mistakes& mistakes) {
+  PreferenceConfig others = config.preference;
+  others.loss = PreferenceConfig().loss;
+  if (config.preference.loss != others.loss) {
+    check_pairs(config, mistakes);
+    return;
+  }
+  mistakes.require(others == PreferenceConfig(),
+                   "preference.beta = {}, preference.label_smoothing = {}, preference.held_out = "
+                   "{}: are read with preference.loss only, which is \"none\"; set preference.loss "
+                   "= \"dpo\", or remove these keys",
+                   others.beta, others.label_smoothing, quote(others.held_out, 60));
 }
 
 void check_folders(const RunConfig& config, Mistakes& mistakes) {
@@ -552,7 +607,8 @@ void validate(const RunConfig& config) {
   check_budgets(config, mistakes);
   mistakes.check([&] { validate_overlap(config); });
   check_fp8(config.train, mistakes);
-  check_data(config.data, config.eval, mistakes);
+  check_data(config, mistakes);
+  check_preference(config, mistakes);
   check_folders(config, mistakes);
   check_links(config.links, mistakes);
   mistakes.throw_if_any();

@@ -88,6 +88,7 @@ StepBatch::StepBatch(const BatchShape& shape, int64_t rank_begin, int64_t rank_e
   const int64_t num_rows = (rank_end - rank_begin) * shape.num_microbatches * shape.microbatch;
   tokens_.resize(static_cast<size_t>(num_rows * sequence_tokens));
   labels_.resize(tokens_.size());
+  references_.resize(static_cast<size_t>(num_rows));
 }
 
 size_t StepBatch::offset_elems(int64_t rank, int64_t microbatch_index) const {
@@ -107,6 +108,12 @@ std::span<const int32_t> StepBatch::tokens(int64_t rank, int64_t microbatch_inde
 std::span<const int32_t> StepBatch::labels(int64_t rank, int64_t microbatch_index) const {
   return std::span(labels_).subspan(offset_elems(rank, microbatch_index),
                                     static_cast<size_t>(shape_.microbatch * sequence_tokens_));
+}
+
+std::span<const float> StepBatch::references(int64_t rank, int64_t microbatch_index) const {
+  return std::span(references_)
+      .subspan(offset_elems(rank, microbatch_index) / static_cast<size_t>(sequence_tokens_),
+               static_cast<size_t>(shape_.microbatch));
 }
 
 std::vector<int32_t> StepBatch::document_starts_at(int64_t rank, int64_t microbatch_index,
@@ -131,8 +138,10 @@ void StepBatch::read_row(const SampleSource& source, int64_t rank, int64_t micro
   const size_t offset =
       offset_elems(rank, microbatch_index) + static_cast<size_t>(row * sequence_tokens_);
   const auto count = static_cast<size_t>(sequence_tokens_);
-  source.read(first_sample_of(shape_, consumed_samples_, rank, microbatch_index) + row,
-              std::span(tokens_).subspan(offset, count), std::span(labels_).subspan(offset, count));
+  const int64_t sample = first_sample_of(shape_, consumed_samples_, rank, microbatch_index) + row;
+  source.read(sample, std::span(tokens_).subspan(offset, count),
+              std::span(labels_).subspan(offset, count));
+  references_[offset / count] = source.reference(sample);
 }
 
 /// The reading thread and its shared state with `next`. At most `prefetch_steps` batches wait; the

@@ -51,6 +51,9 @@ class StepBatch {
   /// Labels [B, T]: labels[b][t] follows tokens[b][t].
   std::span<const int32_t> labels(int64_t rank, int64_t microbatch_index) const;
 
+  /// SampleSource::reference [B] of the samples of a rank's microbatch.
+  std::span<const float> references(int64_t rank, int64_t microbatch_index) const;
+
   /// The token that ends a document.
   void set_eod(std::optional<int32_t> eod) { eod_ = eod; }
 
@@ -85,6 +88,7 @@ class StepBatch {
   std::optional<int32_t> eod_;
   std::vector<int32_t> tokens_;
   std::vector<int32_t> labels_;
+  std::vector<float> references_;
 };
 
 struct BatchLoaderOptions {

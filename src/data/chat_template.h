@@ -39,4 +39,17 @@ struct ChatPiece {
 std::vector<ChatPiece> chat_of_json(std::string_view json, int64_t line, const std::string& path,
                                     ChatTemplate chat);
 
+/// The preferred and the rejected conversation of a line of JSONL, with the same pieces in front of
+/// the first answer. As TRL's DPOTrainer reads it: {"prompt": ..., "chosen": ..., "rejected": ...},
+/// each a text (of a user's message and the assistant's) or a list of messages; without "prompt",
+/// what both begin with is the prompt. Answers are the messages of the assistant behind the prompt;
+/// the first message there must be one. Texts without "prompt" have no roles, so they are for
+/// kPlain alone. Throws DataError naming path and line if it is none of these.
+struct ChatPair {
+  std::vector<ChatPiece> chosen;
+  std::vector<ChatPiece> rejected;
+};
+ChatPair chat_pair_of_json(std::string_view json, int64_t line, const std::string& path,
+                           ChatTemplate chat);
+
 }  // namespace braid

@@ -21,6 +21,8 @@ class SampleSource {
   virtual int64_t num_samples() const = 0;
   /// Fills `tokens` [T] and `labels` [T] of sample 0 <= sample < num_samples().
   virtual void read(int64_t sample, std::span<int32_t> tokens, std::span<int32_t> labels) const = 0;
+  /// Of pairs of answers: the log-probability of the sample's labels in the reference model.
+  virtual float reference(int64_t /*sample*/) const { return 0; }
 };
 
 /// Samples of one corpus, epoch after epoch.

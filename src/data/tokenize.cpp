@@ -21,13 +21,17 @@ namespace {
 constexpr int64_t kLeastBatchBytes = int64_t{4} << 20;
 constexpr int64_t kBatchBytesPerThread = int64_t{1} << 20;
 
+struct EncodedDocument {
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> mask;  // of conversations: 1 for tokens of answers
+};
+
 struct PendingDocument {
   const std::string* path = nullptr;
   std::string raw;  // text, or a line of JSON
   int64_t line = 0;
-  int64_t end_bytes = 0;  // of all inputs
-  std::vector<int32_t> tokens;
-  std::vector<int32_t> mask;  // of conversations: 1 for tokens of answers
+  int64_t end_bytes = 0;                 // of all inputs
+  std::vector<EncodedDocument> encoded;  // one, or those of a pair
   int64_t text_bytes = 0;
   std::exception_ptr error;
 };
@@ -66,41 +70,54 @@ class EncodingBatch {
 
   void encode(PendingDocument& document) const {
     if (options_.chat) {
-      encode_chat(document, *options_.chat);
+      encode_chats(document, *options_.chat);
       document.raw = {};
       return;
     }
+    std::vector<int32_t>& tokens = document.encoded.emplace_back().tokens;
     if (is_json_lines(*document.path)) {
       document.raw =
           text_of_json(document.raw, document.line, *document.path, options_.documents.json_key);
     }
     document.text_bytes = static_cast<int64_t>(document.raw.size());
     try {
-      document.tokens = tokenizer_.encode(document.raw);
+      tokens = tokenizer_.encode(document.raw);
     } catch (const DataError& error) {
       throw_data_error("'{}', the document up to line {}: {}", *document.path, document.line,
                        error.what());
     }
-    if (!document.tokens.empty()) {
-      document.tokens = document_tokens(tokenizer_, document.tokens, options_.append_eod);
+    if (!tokens.empty()) {
+      tokens = document_tokens(tokenizer_, tokens, options_.append_eod);
     }
     document.raw = {};
   }
 
+  void encode_chats(PendingDocument& document, ChatTemplate chat) const {
+    if (options_.pairs) {
+      const ChatPair pair = chat_pair_of_json(document.raw, document.line, *document.path, chat);
+      encode_chat(document, pair.chosen, chat);
+      encode_chat(document, pair.rejected, chat);
+    } else {
+      encode_chat(document, chat_of_json(document.raw, document.line, *document.path, chat), chat);
+    }
+  }
+
   /// The pieces are encoded one by one, as in a prompt that the model shall go on from.
-  void encode_chat(PendingDocument& document, ChatTemplate chat) const {
+  void encode_chat(PendingDocument& document, const std::vector<ChatPiece>& pieces,
+                   ChatTemplate chat) const {
     std::vector<int32_t> tokens;
     std::vector<int32_t> mask;
-    for (const ChatPiece& piece : chat_of_json(document.raw, document.line, *document.path, chat)) {
+    for (const ChatPiece& piece : pieces) {
       const std::vector<int32_t> encoded = tokenizer_.encode(piece.text);
       tokens.insert(tokens.end(), encoded.begin(), encoded.end());
       mask.resize(tokens.size(), piece.is_answer ? 1 : 0);
       document.text_bytes += static_cast<int64_t>(piece.text.size());
     }
-    document.tokens = document_tokens(tokenizer_, tokens, options_.append_eod);
-    document.mask.assign(tokenizer_.frame().before.size(), 0);
-    document.mask.insert(document.mask.end(), mask.begin(), mask.end());
-    document.mask.resize(document.tokens.size(), chat == ChatTemplate::kPlain ? 1 : 0);
+    EncodedDocument& encoded = document.encoded.emplace_back();
+    encoded.tokens = document_tokens(tokenizer_, tokens, options_.append_eod);
+    encoded.mask.assign(tokenizer_.frame().before.size(), 0);
+    encoded.mask.insert(encoded.mask.end(), mask.begin(), mask.end());
+    encoded.mask.resize(encoded.tokens.size(), chat == ChatTemplate::kPlain ? 1 : 0);
   }
 
   const Tokenizer& tokenizer_;
@@ -181,22 +198,28 @@ class BatchTokenizer {
 
   void write(PendingDocument& document) {
     statistics_.text_bytes += document.text_bytes;
-    if (document.tokens.empty()) {
-      ++statistics_.empty_documents;
-    } else {
-      writer_.add_sequence(document.tokens);
-      writer_.end_document();
-      if (mask_writer_) {
-        mask_writer_->add_sequence(document.mask);
-        mask_writer_->end_document();
-        statistics_.answer_tokens += std::ranges::count(document.mask, 1);
-      }
-      ++statistics_.documents;
-      statistics_.tokens = writer_.num_tokens();
+    for (const EncodedDocument& encoded : document.encoded) {
+      write(encoded);
     }
     if (options_.progress) {
       options_.progress({.so_far = statistics_, .done_bytes = document.end_bytes});
     }
+  }
+
+  void write(const EncodedDocument& document) {
+    if (document.tokens.empty()) {
+      ++statistics_.empty_documents;
+      return;
+    }
+    writer_.add_sequence(document.tokens);
+    writer_.end_document();
+    if (mask_writer_) {
+      mask_writer_->add_sequence(document.mask);
+      mask_writer_->end_document();
+      statistics_.answer_tokens += std::ranges::count(document.mask, 1);
+    }
+    ++statistics_.documents;
+    statistics_.tokens = writer_.num_tokens();
   }
 
   const Tokenizer& tokenizer_;

@@ -39,6 +39,9 @@ struct TokenizeOptions {
   /// of the assistant, with the mark that ends its message, or without marks the end of the
   /// document.
   std::optional<ChatTemplate> chat = {};
+  /// With `chat`: each line is a pair of answers (`chat_pair_of_json`) and gives two documents,
+  /// that with the preferred answer and that with the rejected one.
+  bool pairs = false;
   std::function<void(const TokenizeProgress&)>
       progress;  ///< per document, on the calling thread; may be empty
 };

@@ -7,12 +7,14 @@
 #include "model/block_builder.h"
 #include "model/blocks/registry.h"
 #include "model/mtp.h"
+#include "ops/context_attention.h"
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/operand_checker.h"
+#include "ops/preference.h"
 
 namespace braid {
 namespace {
@@ -189,8 +191,13 @@ class StageBuilder {
       linear_into(builder_, projection, logits, "logits");
       return;
     }
+    const ValueId logits = linear(builder_, projection, "logits");
+    if (options_.preference) {
+      add_preference_loss(logits, *options_.preference);
+      return;
+    }
     add_loss(
-        linear(builder_, projection, "logits"),
+        logits,
         {.labels = "labels", .scale = "loss_scale", .loss = "loss", .z = std::string(kZLossValue)});
   }
 
@@ -227,6 +234,39 @@ class StageBuilder {
          .group = kTensorGroup,
          .num_ranks = tensor_.size},
         "loss");
+  }
+
+  void add_preference_loss(ValueId logits, PreferenceLossAttributes attributes) {
+    const ContextShard& context = block_builder_.context();
+    attributes.counts = context.index == 0;
+    const auto number = [&](std::string_view name, const Shape& shape, ValueKind kind) {
+      return builder_.named_value({.name = std::string(name),
+                                   .dtype = accumulator_dtype(options_.dtype),
+                                   .shape = shape,
+                                   .kind = kind});
+    };
+    const int64_t sequences = options_.microbatch;
+    PreferenceLoss loss{
+        .logits = logits,
+        .labels = row_input("labels"),
+        .reference = number(kReferenceValue, {sequences, kReferenceColumns}, ValueKind::kInput),
+        .loss = number("loss", {1}, ValueKind::kOutput),
+        .figures = number(kPreferenceValue, {kPreferenceFigures}, ValueKind::kOutput),
+        .shard = {.vocabulary = spec_.vocabulary, .vocabulary_begin = vocabulary_.begin},
+        .group = kTensorGroup,
+        .num_ranks = tensor_.size,
+        .attributes = attributes};
+    if (options_.sequence_losses) {
+      loss.sequences = number(kSequenceLossesValue, {sequences}, ValueKind::kOutput);
+    }
+    const ContextAttention groups;
+    if (context.inner > 1) {
+      loss.token_groups.push_back(groups.inner_group);
+    }
+    if (context.outer() > 1) {
+      loss.token_groups.push_back(groups.outer_group);
+    }
+    preference_loss(builder_, loss, "loss");
   }
 
   const ModelSpec& spec_;

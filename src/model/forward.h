@@ -12,6 +12,7 @@
 #include "model/tensor_shard.h"
 #include "ops/documents.h"
 #include "ops/graph.h"
+#include "ops/preference.h"
 #include "ops/router.h"
 #include "ops/token_cache.h"
 
@@ -19,7 +20,8 @@ namespace braid {
 
 enum class ForwardEnd : uint8_t {
   kLoss,  ///< ends in the value "loss" f32 [1], with ForwardOptions::z_loss also "z_loss" f32 [1];
-          ///< needs the inputs "labels" i32 [N] and "loss_scale" f32 [1]
+          ///< needs the inputs "labels" i32 [N] and "loss_scale" f32 [1]; with
+          ///< ForwardOptions::preference see there
   kLogits,  ///< ends in the output "logits" [N, columns of this tensor rank], which are tokens from
             ///< index * columns; columns past the vocabulary are padding
 };
@@ -39,6 +41,11 @@ inline constexpr std::string_view kSequenceLossesSite = "moe.sequence_losses";
 /// The ZLoss of the head; that of a depth of multi-token prediction is `mtp_value` of this name.
 inline constexpr std::string_view kZLossValue = "z_loss";
 
+/// Values of a preference loss.
+inline constexpr std::string_view kReferenceValue = "reference";
+inline constexpr std::string_view kPreferenceValue = "preference";
+inline constexpr std::string_view kSequenceLossesValue = "sequence_losses";
+
 /// The site where experts with a capacity drop rows (ops/drop_rows.h).
 inline constexpr std::string_view kDropSite = "moe.drop";
 
@@ -55,8 +62,14 @@ struct ForwardOptions {
   TensorShard tensor;
   ContextShard context;
   ExpertShard experts;
-  bool mtp = false;              ///< with kLoss: also the losses of multi-token prediction
-  double z_loss = 0;             ///< ZLoss of each head (ops/cross_entropy.h), with kLoss
+  bool mtp = false;   ///< with kLoss: also the losses of multi-token prediction
+  double z_loss = 0;  ///< ZLoss of each head (ops/cross_entropy.h), with kLoss
+  /// With kLoss, which is then that of pairs of sequences (ops/preference.h); `counts` is set by
+  /// build_forward. Needs the inputs "labels" and "reference" f32 [B,2], and ends in "loss" and
+  /// "preference" f32 [5].
+  std::optional<PreferenceLossAttributes> preference = {};
+  bool sequence_losses = false;  ///< with `preference`, without a backward: another output,
+                                 ///< "sequence_losses" f32 [B], of the rank's own tokens
   RouterLosses router_losses;    ///< a stage with experts then needs the input "loss_scale", too
   AttentionDocuments documents;  ///< of each sequence; none: a sequence is one document
   std::optional<TokenCache> cache = {};  ///< the rows continue sequences of earlier runs

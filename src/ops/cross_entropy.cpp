@@ -75,7 +75,10 @@ void check_cross_entropy_backward(const OpSpec& spec) {
   check_shard(operands, attributes.shard);
   check_z_loss(operands, attributes.z);
   operands.expect("labels", Access::kRead, DType::kI32, {logits.shape[0]});
-  operands.expect("loss_scale", Access::kRead, accumulator_dtype(logits.dtype), {1});
+  const int64_t sequences = attributes.scales.sequences;
+  operands.require(sequences > 0 && logits.shape[0] % sequences == 0,
+                   "sequences must divide the rows");
+  operands.expect("loss_scale", Access::kRead, accumulator_dtype(logits.dtype), {sequences});
   operands.expect("lse", Access::kRead, accumulator_dtype(logits.dtype), {logits.shape[0]});
   operands.expect("d_logits", Access::kWrite, logits.dtype, logits.shape);
   operands.done();

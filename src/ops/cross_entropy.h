@@ -42,7 +42,8 @@ struct CrossEntropyAttributes {
 /// label's logit (0 if another rank has its column or the label is ignored). Labels as above.
 /// cross_entropy_backward: logits [N,V], labels i32 [N], loss_scale f32 [1], lse f32 [N] ->
 /// d_logits [N,V] = loss_scale * ((1 + 2 z_loss lse) softmax - onehot), the gradient of loss + z; 0
-/// in ignored rows and in padding columns. lse is over the columns of all ranks.
+/// in ignored rows and in padding columns. lse is over the columns of all ranks. With a
+/// SequenceScales, loss_scale is f32 [sequences], one for each run of N / sequences rows.
 struct CrossEntropyShardAttributes {
   int64_t vocabulary = 0;        ///< valid columns of all ranks
   int64_t vocabulary_begin = 0;  ///< token of this rank's first column
@@ -57,12 +58,20 @@ struct CrossEntropyShardAttributes {
   }
 };
 
+struct SequenceScales {
+  int64_t sequences = 1;  ///< divides the rows
+  void fields(auto&& visit) { visit("sequences", sequences); }
+  friend bool operator==(const SequenceScales&, const SequenceScales&) = default;
+};
+
 struct CrossEntropyBackwardAttributes {
   CrossEntropyShardAttributes shard;
   ZLoss z = {};
+  SequenceScales scales = {};
   void fields(auto&& visit) {
     shard.fields(visit);
     visit.optional(z);
+    visit.optional(scales);
   }
 };
 

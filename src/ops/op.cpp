@@ -37,6 +37,7 @@
 #include "ops/norm.h"
 #include "ops/offload.h"
 #include "ops/optimizer.h"
+#include "ops/preference.h"
 #include "ops/quantize.h"
 #include "ops/quantize_gathered.h"
 #include "ops/quantize_grouped.h"
@@ -144,6 +145,8 @@ constexpr std::array kOps = {
     &kCrossEntropyPartialOp,
     &kCrossEntropyMergeOp,
     &kCrossEntropyBackwardOp,
+    &kSequenceLossesOp,
+    &kPreferenceLossOp,
     &kAddOp,
     &kAddGatedOp,
     &kAddGatedBackwardOp,

@@ -64,6 +64,7 @@ class TrainProgram {
                            .end = ForwardEnd::kLoss,
                            .mtp = true,
                            .z_loss = options.z_loss,
+                           .preference = options.preference,
                            .router_losses = options.router_losses,
                            .documents = options.documents,
                            .watch_experts = options.watch_experts,
@@ -105,7 +106,8 @@ class TrainProgram {
   void bind_io() {
     const int64_t microbatches = options_.num_microbatches;
     ProgramBuilder& builder = start_.builder;
-    const int64_t rows = (1 + mtp_depth_) * (options_.z_loss > 0 ? 2 : 1);
+    const int64_t rows = (1 + mtp_depth_) * (options_.z_loss > 0 ? 2 : 1) +
+                         (options_.preference ? kPreferenceFigures : 0);
     losses_ = add_io(builder, "losses", accumulator_dtype(options_.dtype),
                      rows == 1 ? Shape{microbatches} : Shape{rows, microbatches});
     std::vector<std::string> router_losses;
@@ -117,6 +119,9 @@ class TrainProgram {
         jobs_.bind(name, {losses_, 1});
       } else if (name == kZLossValue) {
         jobs_.bind(name, {.buffer = losses_, .stride_elems = 1, .begin = z_losses_begin()});
+      } else if (name == kPreferenceValue) {
+        jobs_.bind(name,
+                   {.buffer = losses_, .stride_elems = kPreferenceFigures, .begin = microbatches});
       } else if (value.kind == ValueKind::kOutput) {
         router_losses.push_back(name);
       } else if (name == "loss_scale") {
@@ -250,6 +255,8 @@ Program build_eval_program(const ModelSpec& model, const ParameterLayout& layout
                               .sequence = options.sequence,
                               .dtype = options.dtype,
                               .end = options.end,
+                              .preference = options.preference,
+                              .sequence_losses = options.preference.has_value(),
                               .documents = options.documents,
                               .cache = options.cache},
                   .backward = false,

@@ -18,6 +18,7 @@ std::vector<Program> build_programs(const RunSpec& run, const ParameterLayout& l
                                           .dtype = dtype,
                                           .fp8 = fp8,
                                           .z_loss = run.config.train.z_loss,
+                                          .preference = run.preference,
                                           .router_losses = run.router_losses,
                                           .documents = run.documents,
                                           .watch_experts = run.watch_experts,
@@ -38,6 +39,7 @@ std::vector<Program> build_programs(const RunSpec& run, const ParameterLayout& l
                                          .sequence = run.config.train.sequence,
                                          .dtype = dtype,
                                          .fp8 = fp8,
+                                         .preference = run.preference,
                                          .documents = run.documents,
                                          .parallel = run.parallel}));
   return programs;

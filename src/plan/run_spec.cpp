@@ -182,6 +182,45 @@ RouterLosses router_losses(const RunConfig& config, const ModelSpec& model) {
   return {};
 }
 
+/// The pass does not divide the rows of multi-token prediction that tensor ranks share.
+void check_halves(const RunConfig& config, const ModelSpec& model) {
+  if (halves_forwards(config.overlap) && config.parallel.sequence_parallel && model.mtp_depth > 0) {
+    throw_config_error(
+        "overlap.pair_forward_backward = {} with model.mtp_depth = {}: sequence-parallel ranks "
+        "cannot halve the rows of multi-token prediction; set overlap.pair_forward_backward = "
+        "\"none\"",
+        quote(config.overlap.pair_forward_backward), model.mtp_depth);
+  }
+}
+
+/// What section [preference] says.
+std::optional<PreferenceLossAttributes> preference_of(const RunConfig& config,
+                                                      const ModelSpec& model) {
+  const PreferenceConfig& preference = config.preference;
+  PreferenceKind kind = PreferenceKind::kDpo;
+  switch (choice<PreferenceChoice>(preference.loss)) {
+    case PreferenceChoice::kNone:
+      return std::nullopt;
+    case PreferenceChoice::kDpo:
+      break;
+    case PreferenceChoice::kHinge:
+      kind = PreferenceKind::kHinge;
+      break;
+    case PreferenceChoice::kIpo:
+      kind = PreferenceKind::kIpo;
+  }
+  if (model.mtp_depth > 0) {
+    throw_config_error(
+        "preference.loss = {} with model.mtp_depth = {}: there is no loss of pairs for multi-token "
+        "prediction; set model.mtp_depth = 0",
+        quote(preference.loss), model.mtp_depth);
+  }
+  return PreferenceLossAttributes{.kind = static_cast<int64_t>(kind),
+                                  .beta = preference.beta,
+                                  .label_smoothing = preference.label_smoothing,
+                                  .pairs = config.train.global_batch / 2};
+}
+
 /// What data.document_mask says.
 AttentionDocuments documents_of(const RunConfig& config, const ModelSpec& model) {
   if (!config.data.document_mask) {
@@ -228,6 +267,7 @@ RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
   run.model.router.expert_capacity = config.moe.expert_capacity;
   run.model.router.drops_by_position = choice<DropChoice>(config.moe.drop) == DropChoice::kPosition;
   check_model_size(run.model);
+  check_halves(config, run.model);
   check_batch_size(config.train, run.model);
   run.mesh = Mesh(mesh_sizes(config, run.model));
   run.parallel = parallel_options(config, run.model, run.mesh);
@@ -236,6 +276,7 @@ RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
   run.dtype = choice<DType>(config.train.dtype);
   run.fp8 = fp8_recipe(config, run.model);
   run.router_losses = router_losses(config, run.model);
+  run.preference = preference_of(config, run.model);
   run.documents = documents_of(config, run.model);
   run.watch_experts = run.model.layers.has(kMoeBlock) && config.moe.watch > 0;
   const auto on_overflow = choice<OverflowChoice>(config.moe.on_overflow);

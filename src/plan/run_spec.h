@@ -10,6 +10,7 @@
 #include "config/run_config.h"
 #include "model/forward.h"
 #include "model/model_spec.h"
+#include "ops/preference.h"
 #include "ops/quantize_products.h"
 #include "parallel/mesh.h"
 #include "parallel/optimizer_options.h"
@@ -47,6 +48,8 @@ struct RunSpec {
   DType dtype = DType::kF32;          ///< of compute
   std::optional<Fp8Recipe> fp8 = {};  ///< of products in layers; nothing: they are in `dtype`
   RouterLosses router_losses = {};
+  /// The loss of pairs in place of that of tokens, if there is one.
+  std::optional<PreferenceLossAttributes> preference = {};
   AttentionDocuments documents = {};  ///< of each sequence; none: a sequence is one document
   bool watch_experts = false;         ///< counts the rows of each expert
   bool watch_room = false;            ///< counts the rows of experts that come to a rank
@@ -66,6 +69,10 @@ struct RunSpec {
   LearningRateSpec learning_rate = {};
   NanCheck detect_nan = NanCheck::kLoss;
 
+  /// Whether log-probabilities of pairs are means over the tokens of an answer, not sums.
+  bool averages_answers() const {
+    return preference && preference->preference_kind() == PreferenceKind::kIpo;
+  }
   /// Tokens of one step over all ranks.
   int64_t tokens_per_step() const { return config.train.global_batch * config.train.sequence; }
   ScheduleOptions schedule() const;

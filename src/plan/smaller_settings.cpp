@@ -7,6 +7,7 @@
 
 #include "base/errors.h"
 #include "base/text.h"
+#include "config/choices.h"
 #include "config/validate.h"
 #include "config/value.h"
 
@@ -37,9 +38,9 @@ bool is_beyond(std::span<const std::string_view> levels, std::string_view level,
 }
 
 /// Possible changes, one list per key, each from the smallest change to the largest.
-class Choices {
+class ChoicesOfRun {
  public:
-  Choices(const RunConfig& config, int64_t layers) : config_(config), layers_(layers) {}
+  ChoicesOfRun(const RunConfig& config, int64_t layers) : config_(config), layers_(layers) {}
 
   std::optional<SettingChange> saves_between_steps() const {
     return copies_state(config_) ? std::optional(SettingChange{"checkpoint", "async", false})
@@ -62,7 +63,9 @@ class Choices {
   /// Divisors of the sequences of a data-parallel rank, largest first.
   std::vector<SettingChange> microbatches() const {
     const int64_t sequences = config_.train.global_batch / config_.parallel.data;
-    const int64_t parts = config_.train.microbatch / microbatch_sequences(config_);
+    const bool pairs = choice<PreferenceChoice>(config_.preference.loss) != PreferenceChoice::kNone;
+    const int64_t parts =
+        config_.train.microbatch / microbatch_sequences(config_) * (pairs ? 2 : 1);
     std::vector<SettingChange> list;
     for (int64_t size = config_.train.microbatch - 1; size >= 1; --size) {
       if (sequences % size == 0 && size % parts == 0) {
@@ -118,7 +121,7 @@ void append(std::vector<SettingChange>& list, const std::vector<SettingChange>& 
 /// Recomputing norms costs almost nothing, and sharding the optimizer state communicates no more
 /// than all-reducing gradients. Each later change costs more: smaller microbatches lose efficiency,
 /// full recompute adds a third of the step.
-std::vector<SettingChange> single_changes(const Choices& choices) {
+std::vector<SettingChange> single_changes(const ChoicesOfRun& choices) {
   std::vector<SettingChange> list;
   append(list, choices.saves_between_steps());
   append(list, choices.recompute("norms"));
@@ -134,7 +137,7 @@ std::vector<SettingChange> single_changes(const Choices& choices) {
 }
 
 /// The strongest change of each key, in the order of their cost.
-std::vector<SettingChange> strongest_changes(const Choices& choices) {
+std::vector<SettingChange> strongest_changes(const ChoicesOfRun& choices) {
   std::vector<SettingChange> list;
   const auto append_last = [&](const std::vector<SettingChange>& levels) {
     if (!levels.empty()) {
@@ -175,7 +178,7 @@ RunConfig with_changes(RunConfig config, const SettingChanges& changes) {
 }
 
 std::vector<SettingChanges> smaller_settings(const RunConfig& config, int64_t layers) {
-  const Choices choices(config, layers);
+  const ChoicesOfRun choices(config, layers);
   std::vector<SettingChanges> settings;
   for (const SettingChange& each : single_changes(choices)) {
     settings.push_back({each});

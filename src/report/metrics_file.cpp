@@ -46,6 +46,24 @@ constexpr const char* kMtpLosses = "mtp_losses";
 /// Of runs with train.z_loss; of routers, in each record.
 constexpr const char* kZLoss = "z_loss";
 
+/// Of runs with preference.loss, under the names of TRL's DPOTrainer.
+template <class Record, class Visit>
+void visit_preference(Record& record, Visit&& visit) {
+  visit("rewards/chosen", record.chosen_reward);
+  visit("rewards/rejected", record.rejected_reward);
+  visit("rewards/accuracies", record.accuracy);
+  visit("logps/chosen", record.chosen_logp);
+  visit("logps/rejected", record.rejected_logp);
+}
+constexpr const char* kMargin = "rewards/margins";
+
+void write_preference(const std::optional<PreferenceRecord>& record, Json& json) {
+  if (record) {
+    visit_preference(*record, [&](const char* name, double value) { json[name] = value; });
+    json[kMargin] = record->margin();
+  }
+}
+
 /// Throws bad_optional_access if it is no integer.
 void read_member(const Json& json, const char* name, int64_t& value) {
   value = json_integer(json.at(name)).value();
@@ -57,6 +75,17 @@ double number_or_nan(const Json& json) {
 
 void read_member(const Json& json, const char* name, double& value) {
   value = number_or_nan(json.at(name));
+}
+
+/// Those of a line that has them.
+std::optional<PreferenceRecord> read_preference(const Json& json) {
+  if (!json.contains(kMargin)) {
+    return std::nullopt;
+  }
+  PreferenceRecord record;
+  visit_preference(record,
+                   [&](const char* name, double& value) { read_member(json, name, value); });
+  return record;
 }
 
 /// The numbers of what FP8 loses.
@@ -115,6 +144,7 @@ Record parse_record(std::string_view line, std::string_view where) {
     EvalRecord record;
     read_member(json, "step", record.step);
     read_member(json, "valid_loss", record.loss);
+    record.preference = read_preference(json);
     return record;
   }
   if (json.contains("rerun")) {
@@ -158,6 +188,7 @@ Record parse_record(std::string_view line, std::string_view where) {
   if (json.contains(kZLoss)) {
     record.z_loss = number_or_nan(json.at(kZLoss));
   }
+  record.preference = read_preference(json);
   return record;
 }
 
@@ -229,11 +260,14 @@ std::string metrics_line(const StepRecord& record) {
   if (record.z_loss) {
     json[kZLoss] = *record.z_loss;
   }
+  write_preference(record.preference, json);
   return json.dump() + "\n";
 }
 
 std::string metrics_line(const EvalRecord& record) {
-  return Json{{"step", record.step}, {"valid_loss", record.loss}}.dump() + "\n";
+  Json json{{"step", record.step}, {"valid_loss", record.loss}};
+  write_preference(record.preference, json);
+  return json.dump() + "\n";
 }
 
 std::string metrics_line(const RerunRecord& record) {

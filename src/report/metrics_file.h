@@ -22,6 +22,7 @@ struct Metrics {
 /// One line of metrics.jsonl, "\n" included: an object with the members of the record under their
 /// names; the loss of an evaluation is "valid_loss", the message of a rerun "rerun", the site of
 /// an FP8 record "fp8_site", the layer of a record of experts "expert_layer". Numbers are
+/// those of pairs have the names of TRL's DPOTrainer: "rewards/chosen" and so on. Numbers are
 /// read back bit for bit; infinities and NaNs, which JSON lacks, become null.
 std::string metrics_line(const StepRecord& record);
 std::string metrics_line(const EvalRecord& record);

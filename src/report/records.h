@@ -7,6 +7,33 @@
 
 namespace braid {
 
+/// Means over the pairs of a step or an evaluation, of a run with preference.loss.
+struct PreferenceRecord {
+  double chosen_reward = 0;  ///< beta * (log-probability of the answer - that in the reference)
+  double rejected_reward = 0;
+  double accuracy = 0;  ///< share of the pairs whose preferred answer has the larger reward
+  double chosen_logp = 0;
+  double rejected_logp = 0;
+
+  double margin() const { return chosen_reward - rejected_reward; }
+
+  friend PreferenceRecord operator+(const PreferenceRecord& a, const PreferenceRecord& b) {
+    return {.chosen_reward = a.chosen_reward + b.chosen_reward,
+            .rejected_reward = a.rejected_reward + b.rejected_reward,
+            .accuracy = a.accuracy + b.accuracy,
+            .chosen_logp = a.chosen_logp + b.chosen_logp,
+            .rejected_logp = a.rejected_logp + b.rejected_logp};
+  }
+  friend PreferenceRecord operator/(const PreferenceRecord& a, double b) {
+    return {.chosen_reward = a.chosen_reward / b,
+            .rejected_reward = a.rejected_reward / b,
+            .accuracy = a.accuracy / b,
+            .chosen_logp = a.chosen_logp / b,
+            .rejected_logp = a.rejected_logp / b};
+  }
+  friend bool operator==(const PreferenceRecord&, const PreferenceRecord&) = default;
+};
+
 /// The record of a finished step.
 struct StepRecord {
   int64_t step = 0;  ///< from 1
@@ -23,6 +50,7 @@ struct StepRecord {
   int64_t reruns = 0;         ///< times that this step ran again for more room for rows of experts
   std::vector<double> mtp_losses = {};  ///< of each depth of multi-token prediction, like `loss`
   std::optional<double> z_loss = {};    ///< mean squared log-sum-exp of logits; none: not computed
+  std::optional<PreferenceRecord> preference = {};
 };
 
 /// Steps ran again because a device may have failed.
@@ -36,6 +64,7 @@ struct RerunRecord {
 struct EvalRecord {
   int64_t step = 0;
   double loss = 0;  ///< nats per token
+  std::optional<PreferenceRecord> preference = {};
 };
 
 /// What FP8 copies of one factor of the products at one place lost in a step, over all ranks.

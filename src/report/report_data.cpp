@@ -54,6 +54,16 @@ Json steps_json(const std::vector<StepRecord>& steps) {
       return depth < step.mtp_losses.size() ? rounded(step.mtp_losses[depth]) : Json();
     }));
   }
+  if (!steps.empty() && steps.back().preference) {
+    const auto of_pairs = [&](double PreferenceRecord::*member) {
+      return column(steps, [=](const Step& step) {
+        return step.preference ? rounded((*step.preference).*member) : Json();
+      });
+    };
+    json["pairs"] = {{"chosen", of_pairs(&PreferenceRecord::chosen_reward)},
+                     {"rejected", of_pairs(&PreferenceRecord::rejected_reward)},
+                     {"accuracy", of_pairs(&PreferenceRecord::accuracy)}};
+  }
   json["learning_rate"] = numbers(&Step::learning_rate);
   json["grad_norm"] = numbers(&Step::grad_norm);
   json["step_ms"] = numbers(&Step::step_ms);

@@ -13,6 +13,8 @@ namespace braid {
 ///
 ///   {"title": "...", "model": "...", "config": "...", "unigram_entropy": 6.9,
 ///    "steps": {"step": [1], "loss": [9.2], "mtp_losses": [[9.3]] (by depth, if there are any),
+///              "pairs": {"chosen": [0.1], "rejected": [-0.1], "accuracy": [0.75]} (rewards, with
+///              preference.loss),
 ///              ...}, "evaluations": {"step": [0], "loss": [9.3]},
 ///    "fp8_watch": {"columns": ["place"], "rows": [["attention.qkv"]]} (fp8_table.h; only if there
 ///                 are records),

@@ -14,9 +14,11 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "comm/tcp/socket_transport.h"
+#include "model/forward.h"
 #include "model/mtp.h"
 #include "ops/expert_exchange.h"
 #include "ops/optimizer.h"
+#include "ops/preference.h"
 #include "plan/more_room.h"
 #include "plan/rank_programs.h"
 #include "trace/peer_waits.h"
@@ -49,6 +51,20 @@ float loss_scale_of(const StepBatch& batch, int64_t depth = 0) {
     }
   }
   return 1.0f / static_cast<float>(std::max<int64_t>(1, valid));
+}
+
+/// Of figures (ops/preference.h) of microbatches or ranks, one after the other, whose sums are
+/// those of the step.
+PreferenceRecord preference_of(std::span<const float> figures) {
+  std::array<double, kPreferenceFigures> sums{};
+  for (size_t i = 0; i < figures.size(); ++i) {
+    sums[i % sums.size()] += static_cast<double>(figures[i]);
+  }
+  return {.chosen_reward = sums[0],
+          .rejected_reward = sums[1],
+          .accuracy = sums[2],
+          .chosen_logp = sums[3],
+          .rejected_logp = sums[4]};
 }
 
 }  // namespace
@@ -263,6 +279,10 @@ void Engine::fill_inputs(size_t local, const StepBatch& batch,
     if (!values.labels.empty()) {
       fill(values.labels, batch.labels_at(data_rank, microbatch, positions), index);
     }
+    if (!values.reference.empty()) {
+      const std::vector<float> reference = reference_inputs(rank, batch, microbatch);
+      std::ranges::copy(reference, values.reference.subspan(index * reference.size()).begin());
+    }
     if (!values.document_starts.empty()) {
       fill(values.document_starts, batch.document_starts_at(data_rank, microbatch, positions),
            index);
@@ -276,6 +296,23 @@ void Engine::fill_inputs(size_t local, const StepBatch& batch,
   if (!values.mtp_labels.empty()) {
     fill_mtp_inputs(local, batch, values);
   }
+}
+
+/// The input "reference" [B,2] of a microbatch (ops/preference.h).
+std::vector<float> Engine::reference_inputs(size_t rank, const StepBatch& batch,
+                                            int64_t microbatch) const {
+  const int data_rank = plan_.run.mesh.position(static_cast<int>(rank)).data;
+  const std::span<const int32_t> labels = batch.labels(data_rank, microbatch);
+  const auto sequence = static_cast<size_t>(batch.sequence_tokens());
+  std::vector<float> inputs;
+  for (const float reference : batch.references(data_rank, microbatch)) {
+    const auto of_sequence = labels.subspan(inputs.size() / kReferenceColumns * sequence, sequence);
+    const int64_t answer =
+        std::max<int64_t>(count_labels(of_sequence, batch.sequence_tokens(), 0), 1);
+    inputs.push_back(reference);
+    inputs.push_back(plan_.run.averages_answers() ? 1.0f / static_cast<float>(answer) : 1.0f);
+  }
+  return inputs;
 }
 
 /// Shifted tokens and labels of multi-token prediction.
@@ -412,6 +449,10 @@ StepResult Engine::result_of(size_t slot) const {
   if (const double coefficient = plan_.run.config.train.z_loss; coefficient > 0) {
     result.z_loss = sum_of(1 + model.mtp_depth) / coefficient;
   }
+  if (plan_.run.preference) {
+    const auto microbatches = static_cast<size_t>(plan_.run.num_microbatches);
+    result.preference = preference_of(values.losses.subspan(microbatches));
+  }
   result.grad_norm = values.grad_norm.front();
   result.skipped = values.grad_scale.front() == 0.0f;
   result.lateness_ns = executors_.front()->lateness().count();
@@ -531,63 +572,129 @@ void Engine::write_eval_inputs(size_t local, const StepBatch& batch, int64_t mic
   write_starts(kDocumentStarts, positions);
   write_starts(kExchangedDocumentStarts, exchanged_positions_of(rank, batch));
   if (has_buffer(rank, kEvalProgram, "eval.labels")) {
-    const std::array scale{loss_scale_of(batch)};
     write_values<int32_t>(executor, "eval.labels", 0,
                           batch.labels_at(data_rank, microbatch, positions));
+  }
+  if (has_buffer(rank, kEvalProgram, "eval.loss_scale")) {
+    const std::array scale{loss_scale_of(batch)};
     write_values<float>(executor, "eval.loss_scale", 0, scale);
   }
-}
-
-double Engine::evaluate(const StepBatch& batch) {
-  double loss = evaluate_once(batch);
-  while (std::isnan(loss) && plan_.run.reruns_overflow && make_more_room()) {
-    loss = evaluate_once(batch);
+  const std::string reference = fmt::format("eval.{}", kReferenceValue);
+  if (has_buffer(rank, kEvalProgram, reference)) {
+    write_values<float>(executor, reference, 0, reference_inputs(rank, batch, microbatch));
   }
-  return loss;
 }
 
-double Engine::evaluate_once(const StepBatch& batch) {
-  std::vector<float> own;  // by microbatch and rank of this process; 0 for those that have no part
+EvaluationResult Engine::evaluate(const StepBatch& batch) {
+  EvaluationResult result = evaluate_once(batch);
+  while (std::isnan(result.loss) && plan_.run.reruns_overflow && make_more_room()) {
+    result = evaluate_once(batch);
+  }
+  return result;
+}
+
+/// The forward of a microbatch.
+void Engine::run_eval(const StepBatch& batch, int64_t microbatch) {
+  for (size_t local = 0; local < executors_.size(); ++local) {
+    write_eval_inputs(local, batch, microbatch);
+  }
+  run_all(kEvalProgram);
+}
+
+/// Reads what tensor ranks have in common from the first of them; zeros for those that have no
+/// part.
+void Engine::append_result(std::vector<float>& results, size_t local, std::string_view name,
+                           int64_t elems) const {
+  const size_t rank = ranks_[local];
+  const bool counts = plan_.run.mesh.position(static_cast<int>(rank)).tensor == 0 &&
+                      has_buffer(rank, kEvalProgram, name);
+  const std::vector<float> values = counts ? read_values<float>(*executors_[local], name, elems)
+                                           : std::vector<float>(static_cast<size_t>(elems), 0.0f);
+  results.insert(results.end(), values.begin(), values.end());
+}
+
+EvaluationResult Engine::evaluate_once(const StepBatch& batch) {
+  const bool pairs = plan_.run.preference.has_value();
+  const size_t width = pairs ? 1 + kPreferenceFigures : 1;
+  std::vector<float> own;  // [microbatches, ranks of this process, width]
   for (int64_t microbatch = 0; microbatch < plan_.run.num_microbatches; ++microbatch) {
+    run_eval(batch, microbatch);
     for (size_t local = 0; local < executors_.size(); ++local) {
-      write_eval_inputs(local, batch, microbatch);
-    }
-    run_all(kEvalProgram);
-    for (size_t local = 0; local < executors_.size(); ++local) {
-      const size_t rank = ranks_[local];
-      const bool counts = plan_.run.mesh.position(static_cast<int>(rank)).tensor == 0 &&
-                          has_buffer(rank, kEvalProgram, "eval.loss");
-      own.push_back(counts ? read_values<float>(*executors_[local], "eval.loss", 1).front() : 0.0f);
-    }
-  }
-  return sum_of_losses(own);
-}
-
-/// In the order of microbatches and ranks, independent of the distribution to processes.
-double Engine::sum_of_losses(const std::vector<float>& own) const {
-  std::vector<std::vector<float>> all{own};  // by process
-  if (processes_ != nullptr) {
-    const auto bytes = std::as_bytes(std::span(own));
-    all.clear();
-    for (const std::string& given : processes_->all_gather(
-             "losses", std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()))) {
-      std::vector<float> losses(own.size());
-      check(given.size() == own.size() * sizeof(float), "{} bytes of losses", given.size());
-      std::memcpy(losses.data(), given.data(), given.size());
-      all.push_back(std::move(losses));
-    }
-  }
-  double loss = 0;
-  const auto num_microbatches = static_cast<size_t>(plan_.run.num_microbatches);
-  const size_t per_microbatch = own.size() / num_microbatches;
-  for (size_t microbatch = 0; microbatch < num_microbatches; ++microbatch) {
-    for (const std::vector<float>& losses : all) {
-      for (size_t i = 0; i < per_microbatch; ++i) {
-        loss += losses[microbatch * per_microbatch + i];
+      append_result(own, local, "eval.loss", 1);
+      if (pairs) {
+        append_result(own, local, fmt::format("eval.{}", kPreferenceValue), kPreferenceFigures);
       }
     }
   }
-  return loss;
+  const std::vector<float> all = results_of_ranks(own, width);
+  EvaluationResult result;
+  std::vector<float> figures;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (i % width == 0) {
+      result.loss += all[i];
+    } else {
+      figures.push_back(all[i]);
+    }
+  }
+  if (pairs) {
+    result.preference = preference_of(figures);
+  }
+  return result;
+}
+
+/// Of `own` [microbatches, ranks of this process, width]: the same of all ranks, in the order of
+/// ranks, independent of the distribution to processes.
+std::vector<float> Engine::results_of_ranks(const std::vector<float>& own, size_t width) const {
+  if (processes_ == nullptr) {
+    return own;
+  }
+  const auto bytes = std::as_bytes(std::span(own));
+  const std::vector<std::string> given = processes_->all_gather(
+      "results", std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  std::vector<float> all(given.size() * own.size());
+  for (size_t process = 0; process < given.size(); ++process) {
+    check(given[process].size() == bytes.size(), "{} bytes of results", given[process].size());
+    for (size_t at = 0; at < own.size(); at += width) {  // one rank for each process
+      std::memcpy(&all[at * given.size() + process * width],
+                  given[process].data() + at * sizeof(float), width * sizeof(float));
+    }
+  }
+  return all;
+}
+
+std::vector<float> Engine::log_probabilities(const StepBatch& batch) {
+  check(plan_.run.preference.has_value(), "the run has no sequences with a loss of their own");
+  std::vector<float> found = log_probabilities_once(batch);
+  const auto is_nan = [](float value) { return std::isnan(value); };
+  while (std::ranges::any_of(found, is_nan) && plan_.run.reruns_overflow && make_more_room()) {
+    found = log_probabilities_once(batch);
+  }
+  return found;
+}
+
+std::vector<float> Engine::log_probabilities_once(const StepBatch& batch) {
+  const int64_t width = batch.shape().microbatch;
+  std::vector<float> own;
+  for (int64_t microbatch = 0; microbatch < plan_.run.num_microbatches; ++microbatch) {
+    run_eval(batch, microbatch);
+    for (size_t local = 0; local < executors_.size(); ++local) {
+      append_result(own, local, fmt::format("eval.{}", kSequenceLossesValue), width);
+    }
+  }
+  const std::vector<float> all = results_of_ranks(own, static_cast<size_t>(width));
+  const int num_ranks = plan_.run.mesh.num_ranks();
+  std::vector<float> found(static_cast<size_t>(batch.shape().samples_per_step()), 0.0f);
+  auto next = all.begin();
+  for (int64_t microbatch = 0; microbatch < plan_.run.num_microbatches; ++microbatch) {
+    for (int rank = 0; rank < num_ranks; ++rank) {
+      const int64_t first =
+          first_sample_of(batch.shape(), 0, plan_.run.mesh.position(rank).data, microbatch);
+      for (int64_t i = 0; i < width; ++i) {  // context ranks add up their tokens'
+        found[static_cast<size_t>(first + i)] -= *next++;
+      }
+    }
+  }
+  return found;
 }
 
 DeviceState Engine::state() const {

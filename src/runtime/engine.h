@@ -12,6 +12,7 @@
 #include "comm/transport.h"
 #include "data/batch_loader.h"
 #include "plan/run_plan.h"
+#include "report/records.h"
 #include "runtime/device.h"
 #include "runtime/device_shards.h"
 #include "runtime/rank_routing.h"
@@ -57,10 +58,16 @@ struct StepResult {
   double loss = 0;                      ///< mean over the global batch, in nats per token
   std::vector<double> mtp_losses = {};  ///< the same of each depth of multi-token prediction
   std::optional<double> z_loss = {};    ///< with train.z_loss: mean squared log-sum-exp of logits
-  double grad_norm = 0;                 ///< before clipping
+  std::optional<PreferenceRecord> preference = {};  ///< `loss` is then the mean over pairs
+  double grad_norm = 0;                             ///< before clipping
   bool skipped = false;     ///< the gradient norm was not finite, so nothing was updated
   int64_t reruns = 0;       ///< times that it ran again because rows of experts had no room
   int64_t lateness_ns = 0;  ///< time between the end of the step and the end of the wait for it
+};
+
+struct EvaluationResult {
+  double loss = 0;  ///< as in StepResult
+  std::optional<PreferenceRecord> preference = {};
 };
 
 /// The executors of this process's ranks, and the data that the host exchanges with them between
@@ -119,7 +126,10 @@ class Engine {
   ReplicaDifference replica_difference();
   /// Mean loss of a batch of the same shape, weights unchanged. A NaN that comes from rows without
   /// room makes it run again, as a training step.
-  double evaluate(const StepBatch& batch);
+  EvaluationResult evaluate(const StepBatch& batch);
+  /// With RunSpec::preference: the log-probability of the labels of each sample of a batch of the
+  /// same shape, in the order of samples, with the weights as they are. All processes get them.
+  std::vector<float> log_probabilities(const StepBatch& batch);
 
   /// The current state on the devices, each element from the first rank that has it; requires all
   /// ranks in this process. The engine must outlive it.
@@ -152,14 +162,20 @@ class Engine {
   void record_routing(size_t slot) const;
   bool lacked_room(size_t slot) const;
   bool make_more_room();
-  double evaluate_once(const StepBatch& batch);
+  EvaluationResult evaluate_once(const StepBatch& batch);
+  std::vector<float> log_probabilities_once(const StepBatch& batch);
   std::vector<int64_t> positions_of(size_t rank, const StepBatch& batch) const;
   std::vector<int64_t> exchanged_positions_of(size_t rank, const StepBatch& batch) const;
   void fill_inputs(size_t local, const StepBatch& batch, const StepExchange::Values& values) const;
   void fill_mtp_inputs(size_t local, const StepBatch& batch,
                        const StepExchange::Values& values) const;
   void write_eval_inputs(size_t local, const StepBatch& batch, int64_t microbatch);
-  double sum_of_losses(const std::vector<float>& own) const;
+  void run_eval(const StepBatch& batch, int64_t microbatch);
+  void append_result(std::vector<float>& results, size_t local, std::string_view name,
+                     int64_t elems) const;
+  std::vector<float> results_of_ranks(const std::vector<float>& own, size_t width) const;
+  std::vector<float> reference_inputs(size_t rank, const StepBatch& batch,
+                                      int64_t microbatch) const;
 
   bool has_buffer(size_t rank, size_t program_index, std::string_view name) const;
 

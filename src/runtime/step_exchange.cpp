@@ -19,6 +19,7 @@ void visit_plain_inputs(Values& values, Visit&& visit) {
   visit("labels", values.labels);
   visit(kDocumentStarts, values.document_starts);
   visit(kExchangedDocumentStarts, values.exchanged_document_starts);
+  visit(kReferenceValue, values.reference);
   visit("loss_scale", values.loss_scale);
   visit("mtp_tokens", values.mtp_tokens);
   visit("mtp_labels", values.mtp_labels);

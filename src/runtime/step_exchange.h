@@ -24,13 +24,14 @@ class StepExchange {
     std::span<int32_t> labels;                     ///< [M, rows]
     std::span<int32_t> document_starts;            ///< [M, rows]
     std::span<int32_t> exchanged_document_starts;  ///< [M, rows of inner context ranks]
+    std::span<float> reference;                    ///< [M, 2 B] of a preference loss
     std::span<float> loss_scale;
     std::span<int32_t> mtp_tokens;  ///< [D, M, rows]
     std::span<int32_t> mtp_labels;  ///< [D, M, rows]
     std::span<float> mtp_loss_scales;
     std::span<float> optimizer_scalars;  ///< [3], or [4] with bf16 moments
     std::span<int32_t> routing;          ///< [routers, M, T K]; with RoutingUse::kRecorded a result
-    std::span<float> losses;             ///< [M], or [1 + D, M]; a result, like those below
+    std::span<float> losses;             ///< [M], [1 + D, M] or [6, M]; a result, like those below
     std::span<float> grad_norm;
     std::span<float> grad_scale;
     std::span<int64_t> tallies;      ///< of all places (plan/tallies.h)

@@ -23,6 +23,12 @@ std::string format_time(int64_t time_ns) {
                      time_ns % 1'000'000'000 / 1000);
 }
 
+/// "margin 0.123, chosen 0.056, rejected -0.067, accuracy 71.9%".
+std::string pairs_text(const PreferenceRecord& mean) {
+  return fmt::format("margin {:.3f}, chosen {:.3f}, rejected {:.3f}, accuracy {:.1f}%",
+                     mean.margin(), mean.chosen_reward, mean.rejected_reward, 100 * mean.accuracy);
+}
+
 }  // namespace
 
 LogInterval::LogInterval(int64_t skipped_steps, int64_t nan_steps)
@@ -43,6 +49,9 @@ void LogInterval::add(const StepRecord& record) {
     std::ranges::transform(mtp_loss_sums_, record.mtp_losses, mtp_loss_sums_.begin(), std::plus());
     if (record.z_loss) {
       z_loss_sum_ = z_loss_sum_.value_or(0) + *record.z_loss;
+    }
+    if (record.preference) {
+      preference_sum_ = preference_sum_.value_or(PreferenceRecord{}) + *record.preference;
     }
   }
   ms_sum_ += record.step_ms;
@@ -66,13 +75,20 @@ std::string LogInterval::megatron_line(int64_t time_ns, const RunSize& run) cons
       format_time(time_ns), last_.step, run.num_steps, last_.consumed_samples, mean_ms(),
       tflops_per_s, last_.learning_rate, run.global_batch);
   if (num_advanced_ > 0) {
-    line += fmt::format(" lm loss: {:.6E} |", loss_sum_ / static_cast<double>(num_advanced_));
+    line += fmt::format(" {} loss: {:.6E} |", preference_sum_ ? "preference" : "lm",
+                        loss_sum_ / static_cast<double>(num_advanced_));
     for (size_t i = 0; i < mtp_loss_sums_.size(); ++i) {
       line += fmt::format(" mtp_{} loss: {:.6E} |", i + 1,
                           mtp_loss_sums_[i] / static_cast<double>(num_advanced_));
     }
     if (z_loss_sum_) {
       line += fmt::format(" z loss: {:.6E} |", *z_loss_sum_ / static_cast<double>(num_advanced_));
+    }
+    if (preference_sum_) {
+      const PreferenceRecord mean = *preference_sum_ / static_cast<double>(num_advanced_);
+      line += fmt::format(
+          " rewards chosen: {:.6E} | rewards rejected: {:.6E} | rewards accuracy: {:.4f} |",
+          mean.chosen_reward, mean.rejected_reward, mean.accuracy);
     }
   }
   if (expert_load_ > 0) {
@@ -103,6 +119,9 @@ std::string LogInterval::rare_figures() const {
   }
   if (z_loss_sum_) {
     parts.push_back(fmt::format("z {:.4g}", *z_loss_sum_ / static_cast<double>(num_advanced_)));
+  }
+  if (preference_sum_) {
+    parts.push_back(pairs_text(*preference_sum_ / static_cast<double>(num_advanced_)));
   }
   if (expert_load_ > 0) {
     parts.push_back(fmt::format("busiest expert {:.2f}x", expert_load_));
@@ -138,12 +157,23 @@ std::string LogInterval::short_line(const RunSize& run) const {
   return rare.empty() ? line : fmt::format("{}\n     {}", line, rare);
 }
 
-std::string loss_note(int64_t interval) {
-  return fmt::format("loss: mean nats per token over the {}",
+std::string loss_note(int64_t interval, bool pairs) {
+  return fmt::format("loss: mean {} over the {}", pairs ? "per pair of answers" : "nats per token",
                      interval == 1 ? "step" : "steps since the line before");
 }
 
 std::string evaluation_line(const EvalRecord& record, LogFormat format) {
+  if (record.preference && format == LogFormat::kShort) {
+    return fmt::format("step {}  held-out loss {:.4f}  margin {:.3f}, accuracy {:.1f}%",
+                       record.step, record.loss, record.preference->margin(),
+                       100 * record.preference->accuracy);
+  }
+  if (record.preference) {
+    return fmt::format(
+        " validation loss at iteration {} | preference loss value: {:.6E} | rewards margin: {:.6E} "
+        "| rewards accuracy: {:.4f} |",
+        record.step, record.loss, record.preference->margin(), record.preference->accuracy);
+  }
   if (format == LogFormat::kShort) {
     return fmt::format("step {}  held-out loss {:.4f}  perplexity {:.4g}", record.step, record.loss,
                        std::exp(std::min(20.0, record.loss)));

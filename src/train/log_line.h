@@ -65,15 +65,17 @@ class LogInterval {
   };
   Room room_;
   double loss_sum_ = 0;
-  std::vector<double> mtp_loss_sums_;  // by depth
-  std::optional<double> z_loss_sum_;   // none: not computed, or every step was skipped
+  std::vector<double> mtp_loss_sums_;               // by depth
+  std::optional<double> z_loss_sum_;                // none: not computed, or every step was skipped
+  std::optional<PreferenceRecord> preference_sum_;  // likewise
   double ms_sum_ = 0;
   double tflops_sum_ = 0;  ///< sum of work, not of rates
   double tokens_sum_ = 0;
 };
 
-/// What the loss of log lines is the mean of, for the short format, which prints it once.
-std::string loss_note(int64_t interval);
+/// What the loss of log lines is the mean of, for the short format, which prints it once. `pairs`:
+/// with preference.loss.
+std::string loss_note(int64_t interval, bool pairs = false);
 
 /// The line of an evaluation in this format, without "\n": loss and perplexity (capped at e^20).
 std::string evaluation_line(const EvalRecord& record, LogFormat format = LogFormat::kMegatron);

@@ -97,6 +97,15 @@ struct RunLog::State {
       if (record.z_loss) {
         tensorboard->scalar(time_s, record.step, "z-loss", *record.z_loss);
       }
+      if (record.preference) {
+        const PreferenceRecord& pairs = *record.preference;
+        tensorboard->scalar(time_s, record.step, "rewards/chosen", pairs.chosen_reward);
+        tensorboard->scalar(time_s, record.step, "rewards/rejected", pairs.rejected_reward);
+        tensorboard->scalar(time_s, record.step, "rewards/margins", pairs.margin());
+        tensorboard->scalar(time_s, record.step, "rewards/accuracies", pairs.accuracy);
+        tensorboard->scalar(time_s, record.step, "logps/chosen", pairs.chosen_logp);
+        tensorboard->scalar(time_s, record.step, "logps/rejected", pairs.rejected_logp);
+      }
       tensorboard->scalar(time_s, record.step, "learning-rate", record.learning_rate);
       tensorboard->scalar(time_s, record.step, "grad-norm", record.grad_norm);
       tensorboard->scalar(time_s, record.step, "tokens-per-second", record.tokens_per_s);
@@ -104,9 +113,9 @@ struct RunLog::State {
   }
 
   /// Once, above the first line.
-  void print_loss_note() {
+  void print_loss_note(bool pairs) {
     if (options.format == LogFormat::kShort && !std::exchange(has_noted_loss, true)) {
-      print(loss_note(options.interval));
+      print(loss_note(options.interval, pairs));
     }
   }
 
@@ -181,7 +190,7 @@ void RunLog::step(const StepRecord& record) {
   state.interval.add(record);
   if (state.is_logged(record.step)) {
     const LogInterval::RunSize run{state.options.num_steps, state.options.global_batch};
-    state.print_loss_note();
+    state.print_loss_note(record.preference.has_value());
     state.print(state.interval.take_line(state.options.now_ns(), run, state.options.format));
     state.write_prometheus(record);
   }

@@ -63,7 +63,8 @@ StepRecord StepMeter::end(const StepResult& result) {
           .nan_steps = nan_steps_,
           .reruns = result.reruns,
           .mtp_losses = result.mtp_losses,
-          .z_loss = result.z_loss};
+          .z_loss = result.z_loss,
+          .preference = result.preference};
 }
 
 double StepMeter::median_tokens_per_s() const {

@@ -32,6 +32,7 @@
 #include "train/data_count.h"
 #include "train/fault_watch.h"
 #include "train/learning_rate.h"
+#include "train/reference.h"
 #include "train/run_folder.h"
 #include "train/run_identity.h"
 #include "train/run_log.h"
@@ -57,6 +58,21 @@ RunConfig checkpointed_config(const RunSpec& run) {
     config.model.vocabulary = run.model.vocabulary;
   }
   return config;
+}
+
+EvalRecord mean_evaluation(int64_t step, std::span<const EvaluationResult> results) {
+  const auto count = static_cast<double>(results.size());
+  EvalRecord record{.step = step};
+  PreferenceRecord sums;
+  for (const EvaluationResult& result : results) {
+    record.loss += result.loss;
+    sums = sums + result.preference.value_or(PreferenceRecord{});
+  }
+  record.loss /= count;
+  if (results.front().preference) {
+    record.preference = sums / count;
+  }
+  return record;
 }
 
 /// One run of `braid train`, from planning to the report.
@@ -89,6 +105,7 @@ class TrainingRun {
     if (const std::string note = averages_note(start_, run_.config.optimizer.ema); !note.empty()) {
       print("note     " + note);
     }
+    set_references();
     print(is_short() ? short_start(engine_.plan(), device_, setup_.seconds()) : setup_.line());
     for (const std::string& line : shortened_schedule_) {
       print("note     " + line);
@@ -137,6 +154,7 @@ class TrainingRun {
     summary_.stopped_early = step < run_.config.train.steps;
     summary_.tokens_per_s = meter_.median_tokens_per_s();
     summary_.unigram_entropy = data_.held_out_entropy();
+    summary_.loss_of_pairs = run_.preference.has_value();
     summary_.run_folder = run_.config.logging.run_folder;
     if (leads()) {
       end_log();
@@ -202,6 +220,35 @@ class TrainingRun {
       log_->message(line);
     } else {
       options_.print(line + "\n");
+    }
+  }
+
+  /// The weights of the start are the reference model. A checkpoint that records no reference is of
+  /// no run with one, so that this run starts there.
+  void set_references() {
+    for (PairFile& file : data_.pair_files()) {
+      const std::string fact = fmt::format("identity.{}", file.name);
+      ReferenceOptions options{
+          .path = fmt::format("{}/data/{}.bin", run_.config.logging.run_folder, file.name),
+          .source = file.source,
+          .key = fmt::format("{}; {}; {}; sequences of {}", file.identity(),
+                             tokenizer_identity(*tokenizer_), describe_model(run_.model),
+                             run_.config.train.sequence),
+          .shape = batch_shape(),
+          .message = [this](const std::string& line) { print(line); }};
+      if (start_.recorded && start_.count.step > 0 && start_.recorded->facts.contains(fact)) {
+        options.recorded = start_.recorded->facts.at(fact);
+      }
+      if (shows_progress() && leads()) {
+        options.terminal = options_.print;
+      }
+      auto values = std::make_shared<const std::vector<float>>(
+          reference_log_probabilities(engine_, *file.pairs, processes_, options));
+      facts_[fact] = reference_checksum(*values);
+      file.set_reference(values);
+    }
+    if (run_.preference) {
+      setup_.end("reference");
     }
   }
 
@@ -443,12 +490,12 @@ class TrainingRun {
 
   void evaluate(int64_t step) {
     BatchLoader loader(*data_.held_out(), {.shape = batch_shape(), .eod = document_end()});
-    double sum = 0;
+    std::vector<EvaluationResult> results;
     for (int64_t i = 0; i < run_.config.eval.batches; ++i) {
-      sum += engine_.evaluate(*loader.next());
+      results.push_back(engine_.evaluate(*loader.next()));
     }
     if (leads()) {
-      log_->evaluation({.step = step, .loss = sum / static_cast<double>(run_.config.eval.batches)});
+      log_->evaluation(mean_evaluation(step, results));
     }
   }
 

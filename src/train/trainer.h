@@ -47,6 +47,7 @@ struct TrainingSummary {
   /// Held-out loss before the first step of the run, nats per token; nullopt if never evaluated.
   std::optional<double> first_eval_loss;
   std::optional<double> last_eval_loss;
+  bool loss_of_pairs = false;  ///< held-out losses are means over pairs (preference.loss)
   double unigram_entropy =
       0;  ///< of the held-out tokens: the best loss that a model without context could reach
   double tokens_per_s = 0;                 ///< median over the steps of this process

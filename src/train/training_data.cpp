@@ -166,6 +166,26 @@ std::unique_ptr<CorpusSamples> samples_of(const TrainingCorpus& corpus, Sequence
                                          tokenizer.eod_id().value_or(0));
 }
 
+/// Throws DataError naming the key unless `source` is a pair of files with a mask.
+PairFile open_pair_file(std::string name, std::string_view key, const std::string& source,
+                        const RunConfig& config, const Tokenizer& tokenizer) {
+  const std::string prefix = dataset_prefix(source);
+  if (!is_dataset(source) || !is_dataset(mask_prefix(prefix))) {
+    throw_data_error(
+        "{} = {}: preference.loss = {} needs {}.bin, {}.idx and their mask; make them with `braid "
+        "tokenize --chat TEMPLATE --preference`",
+        key, quote(source), quote(config.preference.loss), prefix, prefix);
+  }
+  PairFile file{.name = std::move(name),
+                .source = source,
+                .tokens = std::make_unique<IndexedDataset>(prefix),
+                .mask = std::make_unique<IndexedDataset>(mask_prefix(prefix))};
+  file.pairs = std::make_unique<PreferencePairs>(*file.tokens, *file.mask, config.train.sequence,
+                                                 tokenizer.vocabulary_size(),
+                                                 tokenizer.eod_id().value_or(0));
+  return file;
+}
+
 std::string identity_of(const TrainingCorpus& corpus) {
   const std::string tokens = corpus.tokens->identity();
   return corpus.mask ? fmt::format("{}, mask {}", tokens, corpus.mask->identity()) : tokens;
@@ -193,6 +213,10 @@ void check_source(const RunConfig& config) {
 TrainingData::TrainingData(const RunConfig& config, const Tokenizer& tokenizer,
                            const TrainingDataOptions& options) {
   check_source(config);
+  if (choice<PreferenceChoice>(config.preference.loss) != PreferenceChoice::kNone) {
+    open_pairs(config, tokenizer, options);
+    return;
+  }
   const std::vector<BlendEntry> sources = sources_of(config.data);
   std::vector<double> weights;
   for (const BlendEntry& source : sources) {
@@ -225,6 +249,50 @@ TrainingData::TrainingData(const RunConfig& config, const Tokenizer& tokenizer,
           {.dataset = *corpus.tokens, .range = corpus.held_out_range, .share = corpus.share});
     }
     held_out_entropy_ = unigram_entropy(parts);
+  }
+}
+
+void TrainingData::open_pairs(const RunConfig& config, const Tokenizer& tokenizer,
+                              const TrainingDataOptions& options) {
+  const bool has_file = !config.preference.held_out.empty();
+  pair_files_.push_back(
+      open_pair_file("reference", "data.train", config.data.train, config, tokenizer));
+  if (has_file) {
+    pair_files_.push_back(open_pair_file("held_out_reference", "preference.held_out",
+                                         config.preference.held_out, config, tokenizer));
+  }
+  for (const PairFile& file : pair_files_) {
+    options.message(fmt::format("data     {}: {}", file.source, file.pairs->describe()));
+  }
+  const auto part = [&](PairFile& file, std::string name, SequenceRange range, int64_t samples) {
+    return file.samples
+        .emplace_back(std::make_unique<PreferenceDataset>(
+            *file.pairs, range,
+            GptDatasetOptions{.name = std::move(name),
+                              .sequence_tokens = config.train.sequence,
+                              .num_samples = samples,
+                              .seed = static_cast<uint64_t>(config.data.seed)}))
+        .get();
+  };
+  PairFile& first = pair_files_.front();
+  const SequenceRange all{0, first.pairs->num_pairs()};
+  const DatasetSplit split = split_sequences(config.data.split, all.size());
+  training_ = part(first, "training", has_file ? all : split[0], options.num_samples);
+  if (config.eval.interval > 0) {
+    PairFile& last = pair_files_.back();
+    held_out_ =
+        part(last, "validation", has_file ? SequenceRange{0, last.pairs->num_pairs()} : split[1],
+             held_out_samples(config));
+  }
+}
+
+std::string PairFile::identity() const {
+  return fmt::format("{}, mask {}", tokens->identity(), mask->identity());
+}
+
+void PairFile::set_reference(const PreferenceDataset::Reference& reference) {
+  for (const std::unique_ptr<PreferenceDataset>& part : samples) {
+    part->set_reference(reference);
   }
 }
 
@@ -295,6 +363,9 @@ std::vector<double> TrainingData::shares() const {
 }
 
 std::string TrainingData::identity() const {
+  if (!pair_files_.empty()) {
+    return pair_files_.front().identity();
+  }
   if (blends_.empty()) {
     return identity_of(corpora_.front());
   }
@@ -306,6 +377,9 @@ std::string TrainingData::identity() const {
 }
 
 std::string TrainingData::order() const {
+  if (!pair_files_.empty()) {
+    return pair_files_.front().samples.front()->order();
+  }
   std::vector<std::string> parts;
   for (const TrainingCorpus& corpus : corpora_) {
     parts.push_back(corpus.training->order());

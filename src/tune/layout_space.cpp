@@ -169,7 +169,10 @@ class Enumerator {
       return sequences % given == 0 ? std::vector<int64_t>{given} : std::vector<int64_t>{};
     }
     std::vector<int64_t> list = divisors(sequences);
-    std::erase_if(list, [&](int64_t size) { return size > limits_.max_microbatch; });
+    const bool pairs = choice<PreferenceChoice>(config_.preference.loss) != PreferenceChoice::kNone;
+    std::erase_if(list, [&](int64_t size) {
+      return size > limits_.max_microbatch || (pairs && size % 2 != 0);
+    });
     return list;
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "backends/registry/registry.h"
@@ -146,6 +147,12 @@ void LayoutRun::write_batch(size_t rank, const TokenBatch& batch) {
     };
     put("tokens", m, batch.tokens);
     put("labels", m, batch.labels);
+    if (!batch.reference.empty()) {
+      const auto elems_of_pairs = static_cast<size_t>(microbatch * kReferenceColumns);
+      const auto from = static_cast<size_t>(m * data + at.data) * elems_of_pairs;
+      write_io(rank, kReferenceValue, m * microbatch * kReferenceColumns,
+               std::span(batch.reference).subspan(from, elems_of_pairs));
+    }
     put(kDocumentStarts, m, batch.document_starts);
     put_at(kExchangedDocumentStarts, m, batch.document_starts,
            context.outer_shard().position_list(batch.sequence));
@@ -175,11 +182,11 @@ double LayoutRun::step(const TokenBatch& batch, std::span<const float> scalars) 
     executors.push_back(executors_[rank].get());
   }
   run_ranks(executors, kTrainProgram);
-  double loss = 0;
-  for (const double part : read_io(0, "losses")) {
-    loss += part;
+  std::vector<double> losses = read_io(0, "losses");
+  if (plan_.run.preference) {  // behind them are figures
+    losses.resize(static_cast<size_t>(plan_.run.num_microbatches));
   }
-  return loss;
+  return std::accumulate(losses.begin(), losses.end(), 0.0);
 }
 
 std::vector<double> LayoutRun::read_io(size_t rank, std::string_view name) const {

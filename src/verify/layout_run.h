@@ -25,6 +25,8 @@ struct TokenBatch {
   std::vector<int32_t> tokens;
   std::vector<int32_t> labels;
   std::vector<int32_t> document_starts = {};  ///< if the run separates documents
+  std::vector<double> reference =
+      {};  ///< [global batch][2] of a preference loss (ops/preference.h)
 };
 
 struct LayoutRunOptions {

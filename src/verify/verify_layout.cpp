@@ -7,6 +7,7 @@
 
 #include "base/errors.h"
 #include "config/validate.h"
+#include "data/batch_loader.h"
 #include "data/document_starts.h"
 #include "model/families.h"
 #include "ops/optimizer.h"
@@ -59,7 +60,24 @@ UnitValues fresh_weights(const RunPlan& plan, uint64_t seed) {
   return values;
 }
 
-TokenBatch random_batch(const RunConfig& config, int64_t vocabulary, uint64_t seed) {
+/// About the log-probabilities of random labels of an untrained model, so that no pair is decided.
+void add_random_reference(TokenBatch& batch, int64_t vocabulary, bool averages, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<double> noise(0.0, 3.0);
+  for (int64_t i = 0; i < batch.num_sequences; ++i) {
+    const auto labels =
+        std::span(batch.labels)
+            .subspan(static_cast<size_t>(i * batch.sequence), static_cast<size_t>(batch.sequence));
+    const auto valid =
+        static_cast<double>(std::max<int64_t>(count_labels(labels, batch.sequence, 0), 1));
+    batch.reference.push_back(-valid * std::log(static_cast<double>(vocabulary)) + noise(random));
+    batch.reference.push_back(averages ? 1 / valid : 1);
+  }
+}
+
+TokenBatch random_batch(const RunSpec& run, uint64_t seed) {
+  const RunConfig& config = run.config;
+  const int64_t vocabulary = run.model.vocabulary;
   std::mt19937_64 random(seed);
   std::uniform_int_distribution<int32_t> token(0, static_cast<int32_t>(vocabulary - 1));
   TokenBatch batch{.num_sequences = config.train.global_batch, .sequence = config.train.sequence};
@@ -72,6 +90,9 @@ TokenBatch random_batch(const RunConfig& config, int64_t vocabulary, uint64_t se
     std::uniform_int_distribution<int32_t> number(0, 3);  // documents of 4 tokens on average
     std::ranges::generate(ends, [&] { return number(random); });
     batch.document_starts = document_starts(ends, batch.sequence, /*eod=*/0);
+  }
+  if (run.preference) {
+    add_random_reference(batch, vocabulary, run.averages_answers(), seed + 1);
   }
   return batch;
 }
@@ -186,7 +207,9 @@ RunConfig shrunken(const RunConfig& config) {
     small.model.mtp_loss_weight = model.mtp_loss_weight;
   }
   small.model.init_std = 0.1;
-  small.train.microbatch = std::min<int64_t>(config.train.microbatch, 2);
+  // With pairs of answers, each half of a microbatch may need a pair.
+  const bool pairs = config.preference != PreferenceConfig();
+  small.train.microbatch = std::min<int64_t>(config.train.microbatch, pairs ? 4 : 2);
   // Tensor ranks split the rows that a context rank has of a sequence.
   small.train.sequence = 4 * parallel.context * parallel.tensor;
   while (small.train.sequence <= model.mtp_depth) {
@@ -242,8 +265,7 @@ LayoutComparison compare_with_one_rank(const RunSpec& run, const VerifyOptions& 
     const UnitValues weights = fresh_weights(reference.plan(), options.seed);
     layout.set_weights(weights);
     reference.set_weights(weights);
-    const TokenBatch batch =
-        random_batch(config, reference.plan().run.model.vocabulary, options.seed);
+    const TokenBatch batch = random_batch(reference.plan().run, options.seed);
     const double expected = reference.step(batch, {});
     comparison.loss_f64 = relative(layout.step(batch, {}), expected);
     comparison.gradients =
@@ -257,8 +279,8 @@ LayoutComparison compare_with_one_rank(const RunSpec& run, const VerifyOptions& 
   layout.set_weights(weights);
   reference.set_weights(weights);
   for (int64_t step = 1; step <= options.steps; ++step) {
-    const TokenBatch batch = random_batch(config, reference.plan().run.model.vocabulary,
-                                          options.seed + static_cast<uint64_t>(step));
+    const TokenBatch batch =
+        random_batch(reference.plan().run, options.seed + static_cast<uint64_t>(step));
     const auto scalars = adamw_scalars(config.optimizer.learning_rate, config.optimizer.beta1,
                                        config.optimizer.beta2, step);
     comparison.one_rank_losses.push_back(reference.step(batch, scalars));

@@ -52,6 +52,7 @@ TEST(Choices, HaveTheNamesOfTheRunFile) {
   EXPECT_EQ(names_of<MuonScale>(), allowed_names("optimizer", "muon_scale"));
   EXPECT_EQ(names_of<DType>(), allowed_names("optimizer", "muon_dtype"));
   EXPECT_EQ(names_of<DocumentPacking>(), allowed_names("data", "packing"));
+  EXPECT_EQ(names_of<PreferenceChoice>(), allowed_names("preference", "loss"));
   EXPECT_EQ(names_of<DecayShape>(), allowed_names("optimizer", "decay_shape"));
   EXPECT_EQ(names_of<ContextExchange>(), allowed_names("parallel", "context_method"));
   EXPECT_EQ(names_of<MambaContext>(), allowed_names("parallel", "mamba_context"));

@@ -13,11 +13,12 @@ TEST(Suggest, KnowsItsSections) {
 
 TEST(Suggest, NamesTheNearestSection) {
   EXPECT_EQ(suggest_section("Optimiser"), "did you mean [optimizer]?");
-  EXPECT_EQ(
-      suggest_section("banana"),
-      "sections are model, train, optimizer, parallel, moe, lora, memory, overlap, data, eval, "
-      "checkpoint, "
-      "logging, runtime, links");
+  EXPECT_EQ(suggest_section("banana"),
+            "sections are model, train, optimizer, parallel, moe, lora, preference, memory, "
+            "overlap, data, "
+            "eval, "
+            "checkpoint, "
+            "logging, runtime, links");
 }
 
 TEST(Suggest, PrefersKeysOfTheSameSection) {

@@ -79,6 +79,9 @@ INSTANTIATE_TEST_SUITE_P(
         "optimizer.warmup_steps=2000\noptimizer.decay_steps=1000",
         "optimizer.decay_steps=5000\noptimizer.warmup_steps=10", "optimizer.min_learning_rate=3e-4",
         "overlap.mode=manual\noverlap.overlap_grad_reduce=true",
+        "preference.loss=dpo\ntrain.microbatch=2\ntrain.global_batch=4",
+        "preference.loss=ipo\ntrain.microbatch=2\ntrain.global_batch=4\npreference.beta=0.5\n"
+        "data.split=1,0,0\npreference.held_out=other",
         "data.split=1,0,0\neval.interval=0", "data.split= 0.9 , .1 , 0", "overlap.mode=off",
         "links.data_gb_per_s=450\nlinks.data_latency_us=2.5", "links.context_gb_per_s=1e-6"));
 
@@ -124,6 +127,27 @@ struct Broken {
     return stream << broken.overrides;
   }
 };
+
+TEST(Validate, PairsNeedTheirOwnLayout) {
+  EXPECT_THAT(
+      mistakes_in({"preference.loss=hinge", "preference.label_smoothing=0.1", "train.microbatch=3",
+                   "train.global_batch=6", "train.z_loss=0.1", "data.packing=best_fit",
+                   "data.document_mask=true", "data.blend=[\"1 a\"]"}),
+      ElementsAre(
+          HasSubstr("data.blend has"),
+          StartsWith("train.microbatch = 3: must be even with preference.loss = \"hinge\", because "
+                     "the two answers of a pair share a microbatch; the nearest is 4"),
+          StartsWith("data.blend: pairs"), StartsWith("data.packing = \"best_fit\""),
+          StartsWith("data.document_mask = true"), StartsWith("train.z_loss = 0.1"),
+          StartsWith("preference.label_smoothing = 0.1: is read with preference.loss = \"dpo\"")));
+  EXPECT_THAT(mistakes_in({"preference.beta=0.2"}),
+              ElementsAre(HasSubstr("are read with preference.loss only, which is \"none\"")));
+  EXPECT_THAT(
+      mistakes_in({"preference.loss=dpo", "train.microbatch=2", "train.global_batch=4",
+                   "parallel.ranks=2", "parallel.tensor=2", "overlap.mode=manual",
+                   "overlap.pair_forward_backward=halves"}),
+      ElementsAre(StartsWith("train.microbatch = 2: must be even, and so must the halves")));
+}
 
 class Refuses : public ::testing::TestWithParam<Broken> {};
 

@@ -258,5 +258,25 @@ TEST_F(TokenizeTest, WritesWhichTokensOfAChatAreAnswers) {
               HasSubstr("--chat needs JSONL"));
 }
 
+TEST_F(TokenizeTest, WritesPairsAsTwoDocuments) {
+  TokenizeOptions pairs = options("a.jsonl", R"({"prompt": "ab", "chosen": "c", "rejected": "de"})"
+                                             "\n"
+                                             R"({"chosen": "xy", "rejected": "xz"})"
+                                             "\n");
+  pairs.chat = ChatTemplate::kPlain;
+  pairs.pairs = true;
+  const TokenizeStatistics statistics = tokenize_files(*bytes_, pairs);
+  EXPECT_EQ(statistics.documents, 4);
+  EXPECT_EQ(statistics.answer_tokens, 2 + 3 + 2 + 2);
+  EXPECT_EQ(
+      sequences(),
+      (Sequences{
+          {'a', 'b', 'c', 256}, {'a', 'b', 'd', 'e', 256}, {'x', 'y', 256}, {'x', 'z', 256}}));
+  const IndexedDataset mask(mask_prefix(folder_ / "out"));
+  std::vector<int32_t> of_second(5);
+  mask.read(1, 0, of_second);
+  EXPECT_THAT(of_second, ::testing::ElementsAre(0, 0, 1, 1, 1));
+}
+
 }  // namespace
 }  // namespace braid

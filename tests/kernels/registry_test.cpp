@@ -16,6 +16,7 @@
 #include "ops/magnitude.h"
 #include "ops/norm.h"
 #include "ops/optimizer.h"
+#include "ops/preference.h"
 #include "ops/router.h"
 #include "support/grouped_copies_cases.h"
 #include "support/kernel_harness.h"
@@ -210,6 +211,12 @@ std::vector<OpSpec> specs(DType dtype) {
       {"cross_entropy_merge",
        {},
        {read(w, {2 * kRows, 3}), tokens, read(w, {1}), write(w, {1}), write(w, {kRows})}},
+      {"sequence_losses",
+       to_attributes(SequenceLossesAttributes{4}),
+       {read(w, {2 * kRows, 3}), tokens, write(w, {4}), write(w, {kRows})}},
+      {"preference_loss",
+       to_attributes(PreferenceLossAttributes{}),
+       {read(w, {4}), read(w, {4, 2}), write(w, {1}), write(w, {5}), write(w, {4})}},
       {"position_embedding_wgrad", position_wgrad, {in, read_write(w, {64, kWidth})}},
       {"squared_norm", {}, {read(dtype, {70000}), write(DType::kF64, {1})}},
   };

@@ -34,6 +34,7 @@
 #include "ops/norm.h"
 #include "ops/operand_checker.h"
 #include "ops/optimizer.h"
+#include "ops/preference.h"
 #include "ops/quantize.h"
 #include "ops/quantize_gathered.h"
 #include "ops/quantize_grouped.h"
@@ -1063,6 +1064,27 @@ class DeclaredForms {
           {logits, labels, scale, read(wide_, {kRows}), write(data_, {kRows, kVocabulary})}},
          {"logits", "labels", "loss_scale", "lse", "d_logits"}});
     add_z_losses(logits, labels, scale);
+    add_preference_loss(logits, labels);
+  }
+
+  /// The loss of pairs of sequences, and the gradient with a scale for each sequence.
+  void add_preference_loss(const OperandSpec& logits, const OperandSpec& labels) {
+    constexpr int64_t kSequences = 2;
+    add({{"sequence_losses",
+          to_attributes(SequenceLossesAttributes{kSequences}),
+          {read(wide_, {2 * kRows, 3}), labels, write(wide_, {kSequences}), write(wide_, {kRows})}},
+         {"stats", "labels", "losses", "lse"}});
+    add({{"preference_loss",
+          to_attributes(PreferenceLossAttributes{}),
+          {read(wide_, {kSequences}), read(wide_, {kSequences, 2}), write(wide_, {1}),
+           write(wide_, {5}), write(wide_, {kSequences})}},
+         {"losses", "reference", "loss", "figures", "d_losses"}});
+    add({{"cross_entropy_backward",
+          to_attributes(CrossEntropyBackwardAttributes{.shard = {.vocabulary = 3 * kVocabulary},
+                                                       .scales = {kSequences}}),
+          {logits, labels, read(wide_, {kSequences}), read(wide_, {kRows}),
+           write(data_, {kRows, kVocabulary})}},
+         {"logits", "labels", "loss_scale", "lse", "d_logits"}});
   }
 
   /// The same ops with a loss of the log-sum-exp.

@@ -25,6 +25,7 @@
 #include "ops/mla_qkv.h"
 #include "ops/norm.h"
 #include "ops/op.h"
+#include "ops/preference.h"
 #include "ops/rope.h"
 #include "ops/router.h"
 #include "ops/row_blocks.h"
@@ -77,6 +78,26 @@ void add_router(Forward& forward, ValueId x) {
                  .loss_scale = scale,
                  .loss = wide_value("routed_loss", 1, ValueKind::kOutput)},
                 {.vocabulary = 2}, "routed_loss");
+}
+
+/// A loss of two sequences, over two ranks that hold columns and two that share the sequences.
+void add_pairs(Forward& forward, ValueId logits) {
+  const DType wide = accumulator_dtype(forward.builder().value(logits).dtype);
+  const auto number = [&](const char* name, const Shape& shape, ValueKind kind) {
+    return forward.builder().named_value(
+        {.name = name, .dtype = wide, .shape = shape, .kind = kind});
+  };
+  preference_loss(forward.builder(),
+                  {.logits = logits,
+                   .labels = forward.tokens("labels"),
+                   .reference = number("reference", {2, 2}, ValueKind::kInput),
+                   .loss = number("pair_loss", {1}, ValueKind::kOutput),
+                   .figures = number("preference", {5}, ValueKind::kOutput),
+                   .shard = {.vocabulary = kVocabulary},
+                   .group = "tensor",
+                   .num_ranks = 2,
+                   .token_groups = {"context.inner"}},
+                  "pair_loss");
 }
 
 /// A group of one rank with room for all rows.
@@ -204,6 +225,8 @@ void build_every_op(Forward& forward) {
   y = through_every_collective(b, y);
   forward.sharded_loss_of_logits(
       linear(b, y, forward.param("head_shard", {kVocabulary / 2, 12}), std::nullopt, "shard"));
+  add_pairs(forward,
+            linear(b, y, forward.param("pairs", {kVocabulary, 12}), std::nullopt, "pairs"));
   forward.loss_of(y);
 }
 

@@ -125,6 +125,36 @@ TEST(RunPlan, RefusesDocumentMasksForModelsThatCarryAState) {
             "model.pattern");
 }
 
+TEST(RunPlan, LossesOfPairsAreOfOneTokenAhead) {
+  RunConfig config = pipeline_config();
+  config.preference.loss = "ipo";
+  config.preference.beta = 0.25;
+  config.train.microbatch = 2;
+  const RunSpec run = resolve_run(config, 0);
+  EXPECT_EQ(run.preference,
+            (PreferenceLossAttributes{.kind = static_cast<int64_t>(PreferenceKind::kIpo),
+                                      .beta = 0.25,
+                                      .pairs = config.train.global_batch / 2}));
+  EXPECT_TRUE(run.averages_answers());
+  config.model.mtp_depth = 1;
+  EXPECT_EQ(message_of<ConfigError>([&] { resolve_run(config, 0); }),
+            "preference.loss = \"ipo\" with model.mtp_depth = 1: there is no loss of pairs for "
+            "multi-token prediction; set model.mtp_depth = 0");
+}
+
+TEST(RunPlan, RowsOfMultiTokenPredictionAreNotHalved) {
+  RunConfig config = pipeline_config();
+  config.overlap.mode = "manual";
+  config.overlap.pair_forward_backward = "forward_halves";
+  config.model.mtp_depth = 2;
+  EXPECT_NO_THROW(resolve_run(config, 0));
+  config.parallel.sequence_parallel = true;
+  EXPECT_EQ(message_of<ConfigError>([&] { resolve_run(config, 0); }),
+            "overlap.pair_forward_backward = \"forward_halves\" with model.mtp_depth = 2: "
+            "sequence-parallel ranks cannot halve the rows of multi-token prediction; set "
+            "overlap.pair_forward_backward = \"none\"");
+}
+
 TEST(RunPlan, OnlyOneOfRouterFileAndChanceChoosesExperts) {
   RunConfig config = pipeline_config();
   config.parallel.sequence_parallel = true;

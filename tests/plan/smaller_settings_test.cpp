@@ -10,6 +10,7 @@
 namespace braid {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -46,6 +47,15 @@ TEST(SmallerSettings, ComeWithTheCheapestFirstAndTogetherAtTheEnd) {
                   "memory.offload_layers = 8", "train.global_batch = 4",
                   "train.microbatch = 1, memory.recompute = \"full\"",
                   "train.microbatch = 1, memory.recompute = \"full\", memory.offload_layers = 8"));
+}
+
+// Each microbatch has whole pairs of answers.
+TEST(SmallerSettings, KeepPairsTogether) {
+  RunConfig config = config_of(4, 12);
+  config.preference.loss = "dpo";
+  EXPECT_THAT(settings_of(config), AllOf(Contains("train.microbatch = 2"),
+                                         Not(Contains(StartsWith("train.microbatch = 3"))),
+                                         Not(Contains(HasSubstr("train.microbatch = 1")))));
 }
 
 TEST(SmallerSettings, BeginWithoutCopiesOfTheState) {

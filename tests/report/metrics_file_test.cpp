@@ -114,6 +114,28 @@ TEST(MetricsFile, TheLossOfTheLogSumExpComesBack) {
   EXPECT_FALSE(metrics.steps[2].z_loss);
 }
 
+TEST(MetricsFile, FiguresOfPairsHaveTheNamesOfTrl) {
+  const TempFolder folder;
+  const PreferenceRecord pairs{.chosen_reward = 0.5,
+                               .rejected_reward = -0.25,
+                               .accuracy = 0.75,
+                               .chosen_logp = -30,
+                               .rejected_logp = -41.5};
+  const StepRecord step{.step = 3, .preference = pairs};
+  const EvalRecord evaluation{.step = 3, .loss = 0.5, .preference = pairs};
+  const std::string members =
+      ",\"rewards/chosen\":0.5,\"rewards/rejected\":-0.25,\"rewards/accuracies\":0.75,"
+      "\"logps/chosen\":-30.0,\"logps/rejected\":-41.5,\"rewards/margins\":0.75}\n";
+  EXPECT_THAT(metrics_line(step), HasSubstr(members));
+  EXPECT_EQ(metrics_line(evaluation), "{\"step\":3,\"valid_loss\":0.5" + members);
+  write_test_file(folder / "metrics.jsonl",
+                  metrics_line(step) + metrics_line(evaluation) + metrics_line(StepRecord{}));
+  const Metrics metrics = read_metrics(folder / "metrics.jsonl");
+  EXPECT_EQ(metrics.steps.at(0).preference, pairs);
+  EXPECT_EQ(metrics.evaluations.at(0).preference, pairs);
+  EXPECT_FALSE(metrics.steps.at(1).preference);
+}
+
 TEST(MetricsFile, RoomForRowsAndRerunsComeBack) {
   const TempFolder folder;
   ExpertRecord record{.step = 3, .layer = "layers.1"};

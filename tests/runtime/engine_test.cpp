@@ -135,7 +135,7 @@ double evaluated(const RunConfig& config) {
   for (int64_t step = 1; step <= 3; ++step) {
     engine.train_step(batch, config.optimizer, 1e-2, step);
   }
-  return engine.evaluate(batch);
+  return engine.evaluate(batch).loss;
 }
 
 TEST(Engine, AnEvaluationReadsUnitsThatStayWhole) {
@@ -259,11 +259,11 @@ TEST(Engine, EvaluationLeavesTheWeightsAlone) {
   const NoisySequences source(16);
   BatchLoader loader(source, {.shape = {.num_ranks = 1, .num_microbatches = 4, .microbatch = 2}});
   const StepBatch batch = *loader.next();
-  const double before = engine.evaluate(batch);
-  EXPECT_EQ(engine.evaluate(batch), before);
+  const double before = engine.evaluate(batch).loss;
+  EXPECT_EQ(engine.evaluate(batch).loss, before);
   const StepResult step = engine.train_step(batch, config.optimizer, 1e-3, 1);
   EXPECT_NEAR(step.loss, before, 1e-5);
-  EXPECT_LT(engine.evaluate(batch), before);
+  EXPECT_LT(engine.evaluate(batch).loss, before);
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ Results results_of(RunConfig config) {
                                         .microbatch = microbatch_sequences(config)}});
   const auto batch = loader.next();
   Results results;
-  results.evaluation = engine.evaluate(*batch);
+  results.evaluation = engine.evaluate(*batch).loss;
   results.loss = engine.train_step(*batch, config.optimizer, 3e-3, 1).loss;
   results.tallies = engine.tallies();
   return results;

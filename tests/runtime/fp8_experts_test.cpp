@@ -275,7 +275,7 @@ TEST(Fp8Experts, EvaluationsHaveTheLossOfTheForward) {
                            .microbatch = microbatch_sequences(config)};
     BatchLoader loader(source, {.shape = shape});
     BatchLoader again(source, {.shape = shape});
-    const double evaluated = engine.evaluate(*loader.next());
+    const double evaluated = engine.evaluate(*loader.next()).loss;
     const StepResult step = engine.train_step(*again.next(), config.optimizer, 1e-3, 1);
     EXPECT_NEAR(evaluated / step.loss, 1.0, 1e-6);
   }

@@ -51,7 +51,7 @@ double evaluated(Engine& engine, const RunConfig& config) {
   BatchLoader loader(source, {.shape = {.num_ranks = config.parallel.data,
                                         .num_microbatches = num_microbatches(config),
                                         .microbatch = microbatch_sequences(config)}});
-  return engine.evaluate(*loader.next());
+  return engine.evaluate(*loader.next()).loss;
 }
 
 TEST(Fp8Weights, OfMainWeightsHaveTheBitsOfThoseOfBf16Weights) {

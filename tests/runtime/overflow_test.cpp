@@ -56,7 +56,7 @@ Results results_of(const RunConfig& config, bool evaluates = false) {
   for (int64_t step = 1; step <= 3; ++step) {
     if (evaluates) {
       BatchLoader held_out(source, {.shape = shape, .consumed_samples = 1000 * step});
-      results.evaluations.push_back(engine.evaluate(*held_out.next()));
+      results.evaluations.push_back(engine.evaluate(*held_out.next()).loss);
     }
     const StepResult result = engine.train_step(*loader.next(), config.optimizer, 3e-3, step);
     results.outcome.losses.push_back(result.loss);

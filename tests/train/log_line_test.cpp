@@ -129,6 +129,31 @@ TEST(LogLine, HasTheMeanSquaredLogSumExpOfStepsThatWereNotSkipped) {
   }
 }
 
+TEST(LogLine, HasTheFiguresOfPairs) {
+  for (const bool is_short : {false, true}) {
+    LogInterval interval(0, 0);
+    StepRecord record = step_record(10, 0.5);
+    record.preference = {.chosen_reward = 0.5, .rejected_reward = -0.25, .accuracy = 1};
+    interval.add(record);
+    record.preference = {.chosen_reward = 1, .rejected_reward = -0.75, .accuracy = 0.5};
+    interval.add(record);
+    const std::string line = is_short ? short_line_of(interval) : line_of(interval);
+    EXPECT_THAT(line, HasSubstr(is_short ? "\n     margin 1.250, chosen 0.750, rejected -0.500, "
+                                           "accuracy 75.0%"
+                                         : " preference loss: 5.000000E-01 | rewards chosen: "
+                                           "7.500000E-01 | rewards rejected: -5.000000E-01 | "
+                                           "rewards accuracy: 0.7500 |"));
+    EXPECT_THAT(line, Not(HasSubstr("lm loss")));
+  }
+  const EvalRecord evaluation{
+      .step = 20, .loss = 0.5, .preference = PreferenceRecord{.chosen_reward = 2, .accuracy = 0.9}};
+  EXPECT_EQ(evaluation_line(evaluation, LogFormat::kShort),
+            "step 20  held-out loss 0.5000  margin 2.000, accuracy 90.0%");
+  EXPECT_EQ(evaluation_line(evaluation),
+            " validation loss at iteration 20 | preference loss value: 5.000000E-01 | rewards "
+            "margin: 2.000000E+00 | rewards accuracy: 0.9000 |");
+}
+
 TEST(LogLine, HasTheBusiestExpertIfLoadsWereSet) {
   LogInterval interval(0, 0);
   interval.add(step_record(10, 5.4321));

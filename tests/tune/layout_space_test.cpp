@@ -39,6 +39,17 @@ TEST(LayoutSpace, EveryLayoutIsARun) {
   }
 }
 
+// Each microbatch has whole pairs of answers.
+TEST(LayoutSpace, OfPairsHasEvenMicrobatches) {
+  RunConfig config = small_search_run(8);
+  config.preference.loss = "dpo";
+  const LayoutSpace space = space_of(config, "h100x8");
+  EXPECT_FALSE(space.layouts.empty());
+  for (const Layout& layout : space.layouts) {
+    EXPECT_EQ(layout.microbatch % 2, 0) << layout_name(layout);
+  }
+}
+
 /// States of one group, which context ranks can pass but not exchange.
 RunConfig hybrid_search_run(int64_t ranks) {
   RunConfig config = small_search_run(ranks);

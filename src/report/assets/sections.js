@@ -40,7 +40,7 @@ function loss_tiles(data) {
   const first_to_last = `from ${format_number(evaluations.loss[0] ?? NaN)} at step ${evaluations.step[0] ?? kMissing}`;
   const yardstick = unigram_entropy === null ? '' : `, unigram entropy ${format_number(unigram_entropy)}`;
   return [
-    tile('Training loss', format_number(last_of(steps.loss)), '', steps.step.length > 0 ? `at step ${last_of(steps.step).toLocaleString('en-US')}, nats per token` : kNoStep),
+    tile('Training loss', format_number(last_of(steps.loss)), '', steps.step.length > 0 ? `at step ${last_of(steps.step).toLocaleString('en-US')}, ${loss_unit(steps)}` : kNoStep),
     tile('Held-out loss', format_number(last_of(evaluations.loss)), '',
       evaluations.loss.length > 0 ? first_to_last + yardstick : 'not evaluated in this run'),
   ];
@@ -78,7 +78,7 @@ function make_tiles(data) {
 function make_progress(data) {
   if (data.simulation) return [[], null];
   const [loss, chart] = make_loss(data);
-  return [[element('div', {class: 'two'}, loss, make_speed(data)), ...make_rates(data)], chart];
+  return [[element('div', {class: 'two'}, loss, make_speed(data)), ...make_pairs(data), ...make_rates(data)], chart];
 }
 
 // Two buttons, one of them pressed.
@@ -100,6 +100,20 @@ function with_mean(name, color, x, y) {
   return [{name, color, x, y, width: 1, alpha: 0.35}, {name, color, x, y: smoothed(y, radius), width: 2, quiet: true}];
 }
 
+// Of a run that learns from pairs of answers.
+const loss_unit = (steps) => steps.pairs ? 'per pair of answers' : 'nats per token';
+
+function make_pairs(data) {
+  const {step, pairs} = data.steps;
+  if (!pairs) return [];
+  const rewards = new LineChart({series: [...with_mean('preferred', 'train', step, pairs.chosen), ...with_mean('rejected', 'held-out', step, pairs.rejected)],
+    label: 'Rewards of preferred and rejected answers over the steps', format: (value) => format_number(value), height: 180});
+  const accuracy = new LineChart({series: with_mean('accuracy', 'speed', step, pairs.accuracy), from_zero: true,
+    label: 'Share of pairs whose preferred answer has the larger reward', format: (value) => format_number(value), height: 180});
+  const names = legend([['preferred', 'var(--train)', 'line'], ['rejected', 'var(--held-out)', 'line']]);
+  return [element('div', {class: 'two half'}, card('Rewards of answers', [names], rewards.canvas), card('Pairs in the right order', [], accuracy.canvas))];
+}
+
 function make_loss(data) {
   const {steps, evaluations, unigram_entropy} = data;
   if (steps.step.length + evaluations.step.length === 0) return [card('Loss', [], note('No step was recorded.')), null];
@@ -109,7 +123,7 @@ function make_loss(data) {
   const levels = unigram_entropy === null ? [] : [{name: 'unigram entropy', color: 'entropy', y: unigram_entropy}];
   const chart = new LineChart({series, levels, label: 'Training and held-out loss over the steps', format: (value) => format_number(value)});
   const names = legend([['training', 'var(--train)', 'line'], ['held-out', 'var(--held-out)', 'line'], ...(mtp.length > 0 ? [['multi-token prediction', 'var(--speed)', 'line']] : [])]);
-  return [card('Loss (nats per token)', [names, spacer(), scale_switch(chart)], chart.canvas), chart];
+  return [card(`Loss (${loss_unit(steps)})`, [names, spacer(), scale_switch(chart)], chart.canvas), chart];
 }
 
 function make_speed(data) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "backends/cpu/kernels/factories.h"
+#include "backends/cpu/kernels/row_statistics.h"
 #include "backends/cpu/kernels/support.h"
 #include "backends/cpu/kernels/vector_math.h"
 #include "base/errors.h"
@@ -127,13 +128,6 @@ void forward(const Sizes& sizes, const ZLoss& z, const KernelArgs& args) {
   store_z<W>(z, {labels, static_cast<size_t>(sizes.rows)}, args);
 }
 
-/// The reference that is subtracted before exp: 0 if all values are -infinity, since -infinity
-/// minus itself is NaN.
-template <class W>
-W reference_of(W max) {
-  return max == -std::numeric_limits<W>::infinity() ? W(0) : max;
-}
-
 /// Statistics of one row; see cross_entropy_partial.
 template <class T>
 void partial_row(const Sizes& sizes, const T* logits, int32_t label, Wide<T>* stats) {
@@ -158,37 +152,8 @@ void partial(const Sizes& sizes, const KernelArgs& args) {
              });
 }
 
-struct MergeSizes {
-  int64_t rows = 0;
-  int64_t ranks = 0;
-
-  explicit MergeSizes(const OpSpec& spec)
-      : rows(spec.operands[1].shape[0]), ranks(spec.operands[0].shape[0] / rows) {}
-};
-
-/// The log-sum-exp of one row over all ranks, and the label's logit.
 template <class W>
-std::pair<W, double> merged_row(const MergeSizes& sizes, const W* stats, int64_t row) {
-  const auto of_rank = [&](int64_t rank) {
-    return stats + (rank * sizes.rows + row) * kCrossEntropyStats;
-  };
-  W max = of_rank(0)[0];
-  for (int64_t rank = 1; rank < sizes.ranks; ++rank) {
-    max = std::max(max, of_rank(rank)[0]);
-  }
-  const auto reference = static_cast<double>(reference_of(max));
-  double sum = 0;
-  double of_label = 0;
-  for (int64_t rank = 0; rank < sizes.ranks; ++rank) {
-    const W* const part = of_rank(rank);
-    sum += static_cast<double>(part[1]) * std::exp(static_cast<double>(part[0]) - reference);
-    of_label += static_cast<double>(part[2]);
-  }
-  return {static_cast<W>(static_cast<double>(max) + std::log(sum)), of_label};
-}
-
-template <class W>
-void merge(const MergeSizes& sizes, const ZLoss& z, const KernelArgs& args) {
+void merge(const StatisticsSizes& sizes, const ZLoss& z, const KernelArgs& args) {
   const int32_t* const labels = args.data<const int32_t>(1);
   double loss = 0;
   for (int64_t row = 0; row < sizes.rows; ++row) {
@@ -225,17 +190,20 @@ void backward_row(const Sizes& sizes, const ZLoss& z, const T* logits, int32_t l
 }
 
 template <class T>
-void backward(const Sizes& sizes, const ZLoss& z, const KernelArgs& args) {
+void backward(const Sizes& sizes, const CrossEntropyBackwardAttributes& attributes,
+              const KernelArgs& args) {
   using W = Wide<T>;
   const int32_t* const labels = args.data<const int32_t>(1);
-  const W scale = *args.data<const W>(2);
+  const W* const scales = args.data<const W>(2);
   check_labels(sizes, labels);
+  const int64_t rows_of_scale = sizes.rows / attributes.scales.sequences;
   run_pieces(args.workers, sizes.rows, row_grain(sizes.columns),
              [&](int, int64_t begin, int64_t end) {
                for (int64_t row = begin; row < end; ++row) {
                  const int64_t at = row * sizes.columns;
-                 backward_row(sizes, z, args.data<const T>(0) + at, labels[row], scale,
-                              args.data<const W>(3)[row], args.data<T>(4) + at);
+                 backward_row(sizes, attributes.z, args.data<const T>(0) + at, labels[row],
+                              scales[row / rows_of_scale], args.data<const W>(3)[row],
+                              args.data<T>(4) + at);
                }
              });
 }
@@ -259,7 +227,7 @@ CpuKernel make_cross_entropy_partial(const OpSpec& spec, int) {
 }
 
 CpuKernel make_cross_entropy_merge(const OpSpec& spec, int) {
-  const MergeSizes sizes(spec);
+  const StatisticsSizes sizes(spec);
   const ZLoss z = attributes_of<CrossEntropyMergeAttributes>(spec).z;
   return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
     return {.run = [sizes, z](const KernelArgs& args) { merge<Wide<T>>(sizes, z, args); }};
@@ -270,8 +238,9 @@ CpuKernel make_cross_entropy_backward(const OpSpec& spec, int) {
   const auto attributes = attributes_of<CrossEntropyBackwardAttributes>(spec);
   const Sizes sizes(spec, attributes.shard);
   return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
-    return {
-        .run = [sizes, z = attributes.z](const KernelArgs& args) { backward<T>(sizes, z, args); }};
+    return {.run = [sizes, attributes](const KernelArgs& args) {
+      backward<T>(sizes, attributes, args);
+    }};
   });
 }
 

@@ -33,6 +33,9 @@ CpuKernel make_cross_entropy_partial(const OpSpec& spec, int num_workers);
 CpuKernel make_cross_entropy_merge(const OpSpec& spec, int num_workers);
 CpuKernel make_cross_entropy_backward(const OpSpec& spec, int num_workers);
 
+CpuKernel make_sequence_losses(const OpSpec& spec, int num_workers);
+CpuKernel make_preference_loss(const OpSpec& spec, int num_workers);
+
 CpuKernel make_add(const OpSpec& spec, int num_workers);
 CpuKernel make_add_gated(const OpSpec& spec, int num_workers);
 CpuKernel make_add_gated_backward(const OpSpec& spec, int num_workers);

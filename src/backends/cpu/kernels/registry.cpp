@@ -38,6 +38,8 @@ constexpr std::array kKernels = {
     KernelEntry{"cross_entropy_partial", make_cross_entropy_partial},
     KernelEntry{"cross_entropy_merge", make_cross_entropy_merge},
     KernelEntry{"cross_entropy_backward", make_cross_entropy_backward},
+    KernelEntry{"sequence_losses", make_sequence_losses},
+    KernelEntry{"preference_loss", make_preference_loss},
     KernelEntry{"add", make_add},
     KernelEntry{"add_gated", make_add_gated},
     KernelEntry{"add_gated_backward", make_add_gated_backward},

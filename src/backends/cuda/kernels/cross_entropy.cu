@@ -7,7 +7,7 @@
 #include "backends/cuda/kernels/device_vector.cuh"
 #include "backends/cuda/kernels/factories.h"
 #include "backends/cuda/kernels/launch.h"
-#include "backends/cuda/kernels/ptx.cuh"
+#include "backends/cuda/kernels/row_statistics.cuh"
 #include "backends/cuda/kernels/scratch_sizes.h"
 #include "ops/attributes.h"
 
@@ -25,7 +25,6 @@
 namespace braid {
 namespace {
 
-constexpr float kLog2E = 1.4426950408889634f;
 constexpr int kForwardThreads = 512;
 constexpr int kForwardUnroll = 4;
 constexpr int kLossThreads = 1024;
@@ -39,29 +38,6 @@ struct ForwardArgs {
   int64_t columns = 0;
   int64_t vocabulary = 0;  // valid columns
 };
-
-/// log(sum(exp(x))) = max + log(sum); for no elements, max is -infinity and sum 0.
-struct RunningSum {
-  float max = -INFINITY;
-  float sum = 0;
-};
-
-/// The reference that is subtracted from a term: 0 if all values so far are -infinity.
-__device__ float reference_of(float max) {
-  return max == -INFINITY ? 0.0f : max;
-}
-
-__device__ float exp_of(float x) {
-  return ptx::exp2_approx(x * kLog2E);
-}
-
-__device__ RunningSum merge(const RunningSum& a, const RunningSum& b) {
-  RunningSum both;
-  both.max = fmaxf(a.max, b.max);
-  const float reference = reference_of(both.max);
-  both.sum = a.sum * exp_of(a.max - reference) + b.sum * exp_of(b.max - reference);
-  return both;
-}
 
 /// This thread's vectors of the vectors that a block processes at once.
 template <class T>
@@ -217,22 +193,15 @@ struct MergeArgs {
   int64_t ranks = 0;
 };
 
-/// Merges in rank order, so that every rank gets the same bits.
 __global__ void __launch_bounds__(kMergeThreads) merge_kernel(MergeArgs args) {
   const int64_t row = int64_t{blockIdx.x} * kMergeThreads + threadIdx.x;
   if (row >= args.rows) {
     return;
   }
-  RunningSum running;
-  double of_label = 0;
-  for (int64_t rank = 0; rank < args.ranks; ++rank) {
-    const float* const stats = args.stats + (rank * args.rows + row) * kCrossEntropyStats;
-    running = merge(running, {stats[0], stats[1]});
-    of_label += static_cast<double>(stats[2]);
-  }
-  const float lse = running.max + logf(running.sum);
-  args.lse[row] = lse;
-  args.row_losses[row] = args.labels[row] < 0 ? 0 : static_cast<double>(lse) - of_label;
+  const MergedRow merged = merge_row(args.stats, args.rows, args.ranks, row);
+  args.lse[row] = merged.lse;
+  args.row_losses[row] =
+      args.labels[row] < 0 ? 0 : static_cast<double>(merged.lse) - merged.of_label;
 }
 
 struct LossArgs {
@@ -282,15 +251,16 @@ template <class T>
 struct BackwardArgs {
   const T* logits = nullptr;          // [N,columns]
   const int32_t* labels = nullptr;    // [N]
-  const float* loss_scale = nullptr;  // f32 [1]
+  const float* loss_scale = nullptr;  // f32 [rows / rows_of_scale]
   const float* lse = nullptr;         // f32 [N]
   T* d_logits = nullptr;              // [N,columns]
   int64_t columns = 0;
   int64_t valid = 0;       // of these
   int64_t begin = 0;       // token of column 0
   int64_t vocabulary = 0;  // tokens of all ranks
-  unsigned chunks = 1;     // of a row
-  float z_slope = 0;       // 2 * z_loss
+  int64_t rows_of_scale = 1;
+  unsigned chunks = 1;  // of a row
+  float z_slope = 0;    // 2 * z_loss
 };
 
 constexpr int kBackwardUnroll = 4;
@@ -311,7 +281,7 @@ __global__ void __launch_bounds__(256) backward_kernel(BackwardArgs<T> args) {
     }
   }
   const int32_t label = args.labels[row];
-  const float scale = label < args.vocabulary ? *args.loss_scale : NAN;
+  const float scale = label < args.vocabulary ? args.loss_scale[row / args.rows_of_scale] : NAN;
   const float lse = args.lse[row];
   // Of the softmax; without a loss of z exactly 1, so that it changes no bit.
   const float weight = 1.0f + args.z_slope * lse;
@@ -413,7 +383,8 @@ void launch_merge(int64_t rows, int64_t ranks, const ZLoss& z, const CudaKernelA
 }
 
 template <class T>
-void launch_backward(const Sizes& sizes, const ZLoss& z, const CudaKernelArgs& args) {
+void launch_backward(const Sizes& sizes, const CrossEntropyBackwardAttributes& attributes,
+                     const CudaKernelArgs& args) {
   const RowChunks chunks(ceil_div(sizes.columns, kVectorElems<T>), kBackwardUnroll);
   const BackwardArgs<T> o{.logits = args.data<const T>(0),
                           .labels = args.data<const int32_t>(1),
@@ -424,8 +395,9 @@ void launch_backward(const Sizes& sizes, const ZLoss& z, const CudaKernelArgs& a
                           .valid = sizes.shard.valid_columns(sizes.columns),
                           .begin = sizes.shard.vocabulary_begin,
                           .vocabulary = sizes.shard.vocabulary,
+                          .rows_of_scale = sizes.rows / attributes.scales.sequences,
                           .chunks = chunks.chunks,
-                          .z_slope = static_cast<float>(2 * z.z_loss)};
+                          .z_slope = static_cast<float>(2 * attributes.z.z_loss)};
   const unsigned grid = grid_of(sizes.rows * chunks.chunks);
   if (sizes.columns % kVectorElems<T> == 0 && all_aligned(16, {o.logits, o.d_logits})) {
     backward_kernel<true><<<grid, chunks.threads, 0, args.stream>>>(o);
@@ -468,8 +440,8 @@ CudaKernel make_cuda_cross_entropy_backward(const OpSpec& spec, CudaContext& /*c
   const auto attributes = attributes_of<CrossEntropyBackwardAttributes>(spec);
   const Sizes sizes(spec, attributes.shard);
   return dispatch_cuda_dtype(spec, 0, [&]<class T>() -> CudaKernel {
-    return {.launch = [sizes, z = attributes.z](const CudaKernelArgs& args) {
-      launch_backward<T>(sizes, z, args);
+    return {.launch = [sizes, attributes](const CudaKernelArgs& args) {
+      launch_backward<T>(sizes, attributes, args);
     }};
   });
 }

@@ -32,6 +32,9 @@ CudaKernel make_cuda_cross_entropy_partial(const OpSpec& spec, CudaContext& cont
 CudaKernel make_cuda_cross_entropy_merge(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_cross_entropy_backward(const OpSpec& spec, CudaContext& context);
 
+CudaKernel make_cuda_sequence_losses(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_preference_loss(const OpSpec& spec, CudaContext& context);
+
 CudaKernel make_cuda_add(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_add_gated(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_add_gated_backward(const OpSpec& spec, CudaContext& context);

@@ -42,6 +42,8 @@ constexpr std::array kKernels = {
     KernelEntry{"cross_entropy_partial", make_cuda_cross_entropy_partial},
     KernelEntry{"cross_entropy_merge", make_cuda_cross_entropy_merge},
     KernelEntry{"cross_entropy_backward", make_cuda_cross_entropy_backward},
+    KernelEntry{"sequence_losses", make_cuda_sequence_losses},
+    KernelEntry{"preference_loss", make_cuda_preference_loss},
     KernelEntry{"add", make_cuda_add},
     KernelEntry{"add_gated", make_cuda_add_gated},
     KernelEntry{"add_gated_backward", make_cuda_add_gated_backward},
