@@ -182,6 +182,15 @@ RouterLosses router_losses(const RunConfig& config, const ModelSpec& model) {
   return {};
 }
 
+/// Blocks hold rows as they are.
+void check_rows_in_blocks(const RunSpec& run) {
+  if (run.parallel.blocks_of_rows && run.fp8 && run.fp8->dispatches_copies) {
+    throw_config_error(
+        "train.fp8_dispatch = true: rows that are exchanged in blocks (moe.exchange, as between "
+        "hosts) do not travel as FP8; set train.fp8_dispatch = false");
+  }
+}
+
 /// The pass does not divide the rows of multi-token prediction that tensor ranks share.
 void check_halves(const RunConfig& config, const ModelSpec& model) {
   if (halves_forwards(config.overlap) && config.parallel.sequence_parallel && model.mtp_depth > 0) {
@@ -275,6 +284,7 @@ RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
       exchanges_blocks(config, costs == nullptr ? nullptr : &costs->cluster());
   run.dtype = choice<DType>(config.train.dtype);
   run.fp8 = fp8_recipe(config, run.model);
+  check_rows_in_blocks(run);
   run.router_losses = router_losses(config, run.model);
   run.preference = preference_of(config, run.model);
   run.documents = documents_of(config, run.model);

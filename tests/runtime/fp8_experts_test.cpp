@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/expect_error.h"
 #include "config/load.h"
 #include "ops/quantize.h"
 #include "plan/fp8_sites.h"
@@ -291,6 +292,14 @@ StepTallies tallies_of(RunConfig config) {
                                         .microbatch = microbatch_sequences(config)}});
   engine.train_step(*loader.next(), config.optimizer, 1e-3, 1);
   return engine.tallies();
+}
+
+TEST(Fp8Experts, RowsInBlocksDoNotTravelAsFp8) {
+  const RunConfig config =
+      fp8_config({"parallel.ranks=2", "parallel.expert=2", kDispatch, "moe.exchange=blocks"});
+  EXPECT_THAT(message_of<ConfigError>([&] { resolve_run(config, 50); }),
+              ::testing::StartsWith("train.fp8_dispatch = true: rows that are exchanged in blocks "
+                                    "(moe.exchange, as between hosts) do not travel as FP8"));
 }
 
 // Elements of rows and of columns, and none of the padding, also where rows come from other ranks.
