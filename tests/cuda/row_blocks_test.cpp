@@ -45,5 +45,33 @@ TEST_F(RowBlocksCudaTest, HaveTheBitsOfTheCpu) {
   }
 }
 
+// After a rank has failed, what others gathered may be anything.
+TEST_F(RowBlocksCudaTest, StayInTheirMemoryWhateverTheOffsetsAre) {
+  TestRandom random(3);
+  const BlocksCase c{random_loads(4, 3, 1, 300, 8), 90, DType::kBF16, 24};
+  for (int trial = 0; trial < 40; ++trial) {
+    std::vector<double> offsets;
+    for (size_t i = 0; i < offsets_as_values(c).size(); ++i) {
+      const int64_t most = trial % 2 == 0 ? 400 : int64_t{1} << 31;
+      offsets.push_back(static_cast<double>(random.below(2 * most) - most));
+    }
+    const int64_t member = random.below(c.experts.members());
+    for (const bool held : {false, true}) {
+      KernelCase pack = pack_case(c, member, held, true);
+      pack.set(2, offsets);
+      run_on_cuda(pack, context());
+      KernelCase unpack = unpack_case(c, member, held, true, held);
+      unpack.set(1, offsets);
+      run_on_cuda(unpack, context());
+      if (held) {
+        const std::vector<double> written = unpack.values(4);
+        EXPECT_TRUE(std::ranges::is_sorted(written));
+        EXPECT_GE(written.front(), 0);
+        EXPECT_LE(written.back(), static_cast<double>(c.room()));
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace braid

@@ -40,15 +40,16 @@ struct BlocksArgs {
   int sent_rows = 0;
   float dropped = 0;  // what a row that does not fit brings back: 0, or NaN
 
-  /// Rows of a member before those of an expert.
+  /// Rows of a member before those of an expert. In a run that has failed there may be any numbers,
+  /// so each result here and below is one that leads to memory of the operands.
   __device__ int32_t offset(int source, int expert) const {
-    return offsets_of_all[source * (experts + 1) + expert];
+    return min(max(offsets_of_all[source * (experts + 1) + expert], 0), sent_rows);
   }
   __device__ int first_expert(int holder) const { return holder / copies * local_experts; }
 
   /// Rows in the block from `source` to a holder before those of its local expert `local`.
   __device__ int32_t in_block(int source, int first, int local) const {
-    return min(offset(source, first + local) - offset(source, first), block_rows);
+    return min(max(offset(source, first + local) - offset(source, first), 0), block_rows);
   }
 
   __device__ std::byte* row_in_block(int other, int32_t slot) const {
@@ -141,7 +142,7 @@ __device__ void find_held_runs(const BlocksArgs& args, const Runs& table) {
       row += args.in_block(m, first, m < source ? local + 1 : local);
     }
     const int32_t slot = args.in_block(source, first, local);
-    table.begin[run] = args.in_block(source, first, local + 1) - slot;
+    table.begin[run] = max(args.in_block(source, first, local + 1) - slot, 0);
     table.row[run] = row;
     table.slot[run] = slot;
   }
@@ -205,14 +206,19 @@ __device__ void copy_runs(const BlocksArgs& args, const Runs& table) {
   });
 }
 
+/// Ascending ones, whatever the members' offsets are.
 __device__ void write_offsets(const BlocksArgs& args) {
   const int first = args.first_expert(args.member);
   for (int e = static_cast<int>(threadIdx.x); e <= args.local_experts; e += kThreads) {
-    int32_t begin = 0;
-    for (int m = 0; m < args.members; ++m) {
-      begin += args.in_block(m, first, e);
+    int32_t most = 0;
+    for (int before = 0; before <= e; ++before) {
+      int32_t begin = 0;
+      for (int m = 0; m < args.members; ++m) {
+        begin += args.in_block(m, first, before);
+      }
+      most = max(most, begin);
     }
-    args.offsets[e] = begin;
+    args.offsets[e] = most;
   }
 }
 
@@ -297,7 +303,7 @@ __global__ void __launch_bounds__(kThreads) bring_back_kernel(const BlocksArgs a
     const int first = expert / args.local_experts * args.local_experts;
     const int holder = expert / args.local_experts * args.copies;
     const int32_t slot = row - begin[first];
-    const bool fits = slot < args.block_rows;
+    const bool fits = slot >= 0 && slot < args.block_rows;
     std::byte* const to = args.rows + row * args.row_bytes;
     if (!fits) {
       fill_row<T>(args, to);
