@@ -1,6 +1,7 @@
 #include "ops/preference.h"
 
 #include <limits>
+#include <utility>
 
 #include "support/cuda_kernel_checks.h"
 
@@ -75,7 +76,7 @@ TEST_F(PreferenceCudaTest, LossesOfPairsEqualTheCpus) {
       }
       kernel_case.set(1, reference);
       // Both compute in f64 and round once; sums differ in their order.
-      expect_equals_cpu(kernel_case, context(), rounded_once(1e-7, 1e-7),
+      expect_equals_cpu(std::move(kernel_case), context(), rounded_once(1e-7, 1e-7),
                         fmt::format("kind {} of {}", attributes.kind, sequences));
     }
   }
@@ -101,7 +102,7 @@ TEST_F(PreferenceCudaTest, GradientsTakeAScaleForEachSequence) {
       kernel_case.set(1, labels);
       kernel_case.set(2, {0.125, -0.25, 2, -1});
       kernel_case.set(3, random.uniforms(kRows, 12.0, 20.0));
-      expect_equals_cpu(kernel_case, context(), rounded_once(1e-6, 4e-6),
+      expect_equals_cpu(std::move(kernel_case), context(), rounded_once(1e-6, 4e-6),
                         fmt::format("{} {}", dtype_name(dtype), columns));
     }
   }
