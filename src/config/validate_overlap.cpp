@@ -173,13 +173,15 @@ void check_experts(const RunConfig& config) {
   const auto refuse_windows = [&](const std::string& key, const std::string& valid) {
     throw_config_error(
         "{}: ranks that exchange rows of experts (parallel.expert = {}, parallel.expert_tensor = "
-        "{}) map each other's memory, which NCCL's windows do not allow; set {}",
+        "{}) map each other's memory, which NCCL's windows do not allow; set {}, or "
+        "moe.exchange = \"blocks\"",
         key, parallel.expert, parallel.expert_tensor, valid);
   };
-  if (exchanges && config.runtime.nccl_windows) {
+  const bool maps_memory = exchanges && config.moe.exchange != "blocks";
+  if (maps_memory && config.runtime.nccl_windows) {
     refuse_windows("runtime.nccl_windows = true", "runtime.nccl_windows = false");
   }
-  if (exchanges && overlap.comm_engine == "nccl_copy") {
+  if (maps_memory && overlap.comm_engine == "nccl_copy") {
     refuse_windows("overlap.comm_engine = \"nccl_copy\"", "overlap.comm_engine = \"copy\"");
   }
   if (overlap.overlap_moe_expert_parallel_comm && !exchanges) {

@@ -115,12 +115,15 @@ TEST(ValidateOverlap, RanksThatExchangeRowsHaveNoWindows) {
   EXPECT_NO_THROW(validate_overlap(good));
   RunConfig config = good;
   config.runtime.nccl_windows = true;
-  EXPECT_EQ(refusal(config),
-            "runtime.nccl_windows = true: " + why + "set runtime.nccl_windows = false");
+  EXPECT_EQ(refusal(config), "runtime.nccl_windows = true: " + why +
+                                 "set runtime.nccl_windows = false, or moe.exchange = \"blocks\"");
+  config.moe.exchange = "blocks";
+  EXPECT_NO_THROW(validate_overlap(config));
   config = good;
   config.overlap.comm_engine = "nccl_copy";
   EXPECT_EQ(refusal(config),
-            "overlap.comm_engine = \"nccl_copy\": " + why + "set overlap.comm_engine = \"copy\"");
+            "overlap.comm_engine = \"nccl_copy\": " + why +
+                "set overlap.comm_engine = \"copy\", or moe.exchange = \"blocks\"");
   config.parallel.expert = 1;
   EXPECT_NO_THROW(validate_overlap(config));
 }

@@ -123,13 +123,14 @@ struct Exchanged {
   }
 };
 
-/// The memory of a member on the device, each part at a multiple of 256 bytes plus `shift`.
+/// The memory of a member on the device, each part at a multiple of 256 bytes plus `shift`, but for
+/// its tally, which is of 64-bit integers.
 class OnDevice {
  public:
   OnDevice(MemberMemory memory, int64_t shift) : host_(std::move(memory)) {
     int64_t bytes = 0;
     for (const auto* part : host_.all()) {
-      begins_.push_back(bytes + shift);
+      begins_.push_back(bytes + (part == &host_.tally ? 0 : shift));
       bytes += (std::ssize(*part) + shift + 255) / 256 * 256;
     }
     arena_ = DeviceArena(bytes, "a member");

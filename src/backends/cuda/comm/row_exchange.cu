@@ -3,7 +3,7 @@
 // members, each rank beginning with another one, so that no link has all traffic at once.
 #include "backends/cuda/comm/row_exchange.h"
 
-#include <limits>
+#include <cstring>
 
 #include "backends/cuda/cuda_error.h"
 #include "backends/cuda/kernels/block_sum.cuh"
@@ -33,7 +33,8 @@ struct ExchangeArgs {
   int local_experts = 1;
   int room = 0;
   int sent_rows = 0;         // of x
-  float dropped = 0;         // what a row without room brings back: 0, or NaN
+  T dropped{};               // what elements of a row without room bring back: 0, or a NaN
+  float dropped_weight = 0;  // the same of its weight
   int64_t* tally = nullptr;  // [RoomTally::kSize]; null: rows are not counted
   const volatile uint32_t* failed = nullptr;
   int scales_of_row = 0;  // 0: rows have none
@@ -142,9 +143,9 @@ __device__ void copy_row(T* to, const T* from, int64_t width) {
 }
 
 template <class T>
-__device__ void fill_row(T* to, float value, int64_t width) {
+__device__ void fill_row(T* to, T value, int64_t width) {
   for (int64_t c = threadIdx.x % kWarpSize; c < width; c += kWarpSize) {
-    to[c] = narrow<T>(value);
+    to[c] = value;
   }
 }
 
@@ -329,7 +330,7 @@ __device__ void bring_back(const ExchangeArgs<T>& args, int32_t row, int expert,
     copy_row<kAligned>(to, args.x[holder] + held * args.width, args.width);
   }
   if (threadIdx.x % kWarpSize == 0 && args.y_weights != nullptr) {
-    args.y_weights[row] = fits ? sum_weights(args, holder, held) : args.dropped;
+    args.y_weights[row] = fits ? sum_weights(args, holder, held) : args.dropped_weight;
   }
 }
 
@@ -377,7 +378,9 @@ ExchangeArgs<T> args_of(const CommCall& call, size_t member, const RowsOfMembers
   args.local_experts = static_cast<int>(rows.experts * rows.copies / members);
   args.room = static_cast<int>(call.op == CommOp::kDispatchRows ? rows.recv_rows : rows.send_rows);
   args.sent_rows = static_cast<int>(rows.send_rows);
-  args.dropped = rows.drops ? 0.0f : std::numeric_limits<float>::quiet_NaN();
+  // The NaN of the CPU (comm/row_exchange.cpp): all bits 1.
+  std::memset(&args.dropped, rows.drops ? 0 : 0xFF, sizeof(T));
+  std::memset(&args.dropped_weight, rows.drops ? 0 : 0xFF, sizeof(float));
   args.tally = rows.tally;
   args.failed = from.failed;
   args.scales_of_row = static_cast<int>(rows.scales_of_row);
