@@ -108,6 +108,9 @@ std::vector<std::string> other_values(const Field& field) {
   if (std::holds_alternative<int64_t*>(value)) {
     return {"2"};
   }
+  if (field.name == "comm_sms") {
+    return {"[\"data=2\", \"tensor=3\", \"expert=1\"]"};
+  }
   std::vector<std::string> names;
   for (const std::string_view name : field.limits.allowed) {
     if (name != *std::get<std::string*>(value) && name != "hidden") {

@@ -297,7 +297,7 @@ StepTallies tallies_of(RunConfig config) {
 TEST(Fp8Experts, RowsInBlocksDoNotTravelAsFp8) {
   const RunConfig config =
       fp8_config({"parallel.ranks=2", "parallel.expert=2", kDispatch, "moe.exchange=blocks"});
-  EXPECT_THAT(message_of<ConfigError>([&] { resolve_run(config, 50); }),
+  EXPECT_THAT(message_of<ConfigError>([&] { resolve_run(resolved(config), 50); }),
               ::testing::StartsWith("train.fp8_dispatch = true: rows that are exchanged in blocks "
                                     "(moe.exchange, as between hosts) do not travel as FP8"));
 }

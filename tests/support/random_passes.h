@@ -16,6 +16,7 @@
 #include "passes/pipeline/fill_cooldown.h"
 #include "passes/pipeline/p2p_streams.h"
 #include "passes/streams/comm_engine.h"
+#include "passes/streams/limit_sms.h"
 #include "passes/tensor/bulk_overlap.h"
 #include "passes/tensor/ring_exchange.h"
 #include "passes/tensor/split_ops.h"
@@ -53,6 +54,7 @@ class RandomPasses {
     options.of<OffloadOptions>() = {.num_layers = memory.offload_layers,
                                     .prefetch_layers = memory.offload_prefetch_layers,
                                     .min_bytes = memory.offload_min_bytes};
+    options.of<LimitSmsOptions>() = {.comm_sms = {{GroupKind::kTensor, 8}}, .product_margin = 3};
     options.of<RingExchangeOptions>() = {.sites = sites(), .min_rows = 1};
     options.of<BulkOverlapOptions>().sites =
         one_in(2) ? options.of<RingExchangeOptions>().sites : default_site_overlaps();
