@@ -28,7 +28,7 @@ TEST(Pipeline, ListsPassesWithANameAndASentenceEach) {
     EXPECT_TRUE(names.insert(pass.name).second) << pass.name;
     EXPECT_TRUE(pass.summary.ends_with('.')) << pass.summary;
   }
-  EXPECT_EQ(passes.front().name, "cut_exchanges");
+  EXPECT_EQ(passes.front().name, "limit_sms");
   EXPECT_EQ(rank_passes(passes).back().name, "insert_events");
   EXPECT_EQ(all_ranks_passes(passes).front().name, "list_schedule");
   EXPECT_TRUE(std::ranges::is_partitioned(

@@ -82,7 +82,7 @@ TEST(AddedPass, IsWhereItBelongsForAsLongAsItIsKept) {
     EXPECT_EQ(*(std::ranges::find(list, "assign_streams") + 1), kProbe);
   }
   EXPECT_THAT(names(), Not(Contains(kProbe)));
-  const AddedPass first = add_pass(probe, PassSide::kBefore, "cut_exchanges");
+  const AddedPass first = add_pass(probe, PassSide::kBefore, "limit_sms");
   EXPECT_EQ(names().front(), kProbe);
 }
 

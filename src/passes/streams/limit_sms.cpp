@@ -28,14 +28,14 @@ PassResult limit_sms(Program program, const LimitSmsOptions& options) {
   int64_t limited = 0;
   for (Group& group : program.groups) {
     const auto found = options.comm_sms.find(group.kind);
-    if (found != options.comm_sms.end()) {
+    if (found != options.comm_sms.end() && group.max_sms != found->second) {
       group.max_sms = found->second;
       ++limited;
     }
   }
   int64_t leaving = 0;
   for (Stream& stream : program.streams) {
-    if (stream.kind == StreamKind::kCompute && options.product_margin > 0) {
+    if (stream.kind == StreamKind::kCompute && stream.left_sms != options.product_margin) {
       stream.left_sms = options.product_margin;
       ++leaving;
     }
@@ -55,10 +55,6 @@ Pass limit_sms_pass(const PipelineOptions& options) {
       .keys = {"overlap.comm_sms", "overlap.product_sm_margin"},
       .read_keys = [](const OverlapConfig& overlap,
                       PipelineOptions& its) { its.of<LimitSmsOptions>() = options_of(overlap); },
-      .is_wanted =
-          [](const OverlapConfig& overlap) {
-            return !overlap.comm_sms.empty() || overlap.product_sm_margin > 0;
-          },
       .reads_keys_in_every_mode = true};
 }
 
