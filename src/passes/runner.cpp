@@ -122,18 +122,16 @@ bool predicts_several_tokens(const Program& program) {
 }
 
 /// Whether StepMeaning does not follow cuts of this program. Tensor ranks hold rows of a sequence,
-/// and either sum features in chunks while context ranks exchange rows or the model predicts
-/// several tokens, or the model predicts several tokens on the last of several stages.
+/// and either the model predicts several tokens, or they sum features in chunks while context ranks
+/// exchange rows.
 bool has_chunks_beyond_meaning(const Program& program) {
   const auto communicates = [&](CommOp op) {
     return any_spec(program, [&](const OpSpec& spec) { return communicates_as(spec, op); });
   };
   const bool has_columns =
       any_spec(program, [](const OpSpec& spec) { return value_rule(spec) == ValueRule::kColumns; });
-  const bool has_depths = predicts_several_tokens(program);
   return communicates(CommOp::kReduceScatter) &&
-         ((has_columns && (has_depths || communicates(CommOp::kAllToAll))) ||
-          (has_depths && any_spec(program, is_message)));
+         (predicts_several_tokens(program) || (has_columns && communicates(CommOp::kAllToAll)));
 }
 
 /// Compares all that the program computes, but for rounding; only the products if StepMeaning does

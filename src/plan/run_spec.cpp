@@ -191,17 +191,6 @@ void check_rows_in_blocks(const RunSpec& run) {
   }
 }
 
-/// The pass does not divide the rows of multi-token prediction that tensor ranks share.
-void check_halves(const RunConfig& config, const ModelSpec& model) {
-  if (halves_forwards(config.overlap) && config.parallel.sequence_parallel && model.mtp_depth > 0) {
-    throw_config_error(
-        "overlap.pair_forward_backward = {} with model.mtp_depth = {}: sequence-parallel ranks "
-        "cannot halve the rows of multi-token prediction; set overlap.pair_forward_backward = "
-        "\"none\"",
-        quote(config.overlap.pair_forward_backward), model.mtp_depth);
-  }
-}
-
 /// What section [preference] says.
 std::optional<PreferenceLossAttributes> preference_of(const RunConfig& config,
                                                       const ModelSpec& model) {
@@ -276,7 +265,6 @@ RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
   run.model.router.expert_capacity = config.moe.expert_capacity;
   run.model.router.drops_by_position = choice<DropChoice>(config.moe.drop) == DropChoice::kPosition;
   check_model_size(run.model);
-  check_halves(config, run.model);
   check_batch_size(config.train, run.model);
   run.mesh = Mesh(mesh_sizes(config, run.model));
   run.parallel = parallel_options(config, run.model, run.mesh);

@@ -127,6 +127,10 @@ std::vector<Layout> piece_layouts() {
   const std::string stages =
       "ranks=4 pipeline=2 sequence_parallel=true" + std::string(kForwardHalves) + " tensor=2 ";
   list.push_back({kMtpModel, stages});
+  const std::string one_stage =
+      "ranks=2 sequence_parallel=true" + std::string(kForwardHalves) + " tensor=2 ";
+  list.push_back({kMtpModel, one_stage});
+  list.push_back({kMtpModel, one_stage + "memory.recompute=norms"});
   list.push_back({kMtpModel, stages + "memory.recompute=full shard=optimizer"});
   return list;
 }

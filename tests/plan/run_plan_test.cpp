@@ -142,19 +142,6 @@ TEST(RunPlan, LossesOfPairsAreOfOneTokenAhead) {
             "multi-token prediction; set model.mtp_depth = 0");
 }
 
-TEST(RunPlan, RowsOfMultiTokenPredictionAreNotHalved) {
-  RunConfig config = pipeline_config();
-  config.overlap.mode = "manual";
-  config.overlap.pair_forward_backward = "forward_halves";
-  config.model.mtp_depth = 2;
-  EXPECT_NO_THROW(resolve_run(config, 0));
-  config.parallel.sequence_parallel = true;
-  EXPECT_EQ(message_of<ConfigError>([&] { resolve_run(config, 0); }),
-            "overlap.pair_forward_backward = \"forward_halves\" with model.mtp_depth = 2: "
-            "sequence-parallel ranks cannot halve the rows of multi-token prediction; set "
-            "overlap.pair_forward_backward = \"none\"");
-}
-
 TEST(RunPlan, OnlyOneOfRouterFileAndChanceChoosesExperts) {
   RunConfig config = pipeline_config();
   config.parallel.sequence_parallel = true;
