@@ -34,6 +34,11 @@ void* counted_malloc(size_t bytes) {
   throw std::bad_alloc();
 }
 
+void* counted_malloc(size_t bytes, const std::nothrow_t&) noexcept {
+  ++num_allocations;
+  return std::malloc(bytes > 0 ? bytes : 1);
+}
+
 }  // namespace
 
 // Replaced for the whole test program. All forms, so that each pair of new and delete agrees; not
@@ -43,6 +48,12 @@ void* counted_malloc(size_t bytes) {
 }
 [[gnu::noinline]] void* operator new[](size_t bytes) {
   return counted_malloc(bytes);
+}
+[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t& tag) noexcept {
+  return counted_malloc(bytes, tag);
+}
+[[gnu::noinline]] void* operator new[](size_t bytes, const std::nothrow_t& tag) noexcept {
+  return counted_malloc(bytes, tag);
 }
 [[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
