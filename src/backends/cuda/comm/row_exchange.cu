@@ -9,6 +9,7 @@
 #include "backends/cuda/kernels/block_sum.cuh"
 #include "backends/cuda/kernels/device_vector.cuh"
 #include "backends/cuda/kernels/launch.h"
+#include "backends/cuda/kernels/run_of.cuh"
 #include "backends/cuda/kernels/vector_rows.cuh"
 #include "base/errors.h"
 #include "ops/expert_exchange.h"
@@ -63,21 +64,6 @@ struct ExchangeArgs {
     return begin;
   }
 };
-
-/// The last of `count` runs that begins at or before the row.
-__device__ int run_of(const int32_t* begins, int count, int32_t row) {
-  int low = 0;
-  int high = count;
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    if (begins[middle] <= row) {
-      low = middle;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
 
 /// Calls visit(row) for this warp's part of `rows` rows: consecutive warps have rows of different
 /// ones of `parts` equal parts.

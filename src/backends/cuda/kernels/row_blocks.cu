@@ -10,6 +10,7 @@
 #include "backends/cuda/kernels/device_vector.cuh"
 #include "backends/cuda/kernels/factories.h"
 #include "backends/cuda/kernels/launch.h"
+#include "backends/cuda/kernels/run_of.cuh"
 
 namespace braid {
 namespace {
@@ -78,21 +79,6 @@ struct Runs {
 
   __device__ int member_of(int run) const { return run / per_member; }
 };
-
-/// The last of `count` runs that begins at or before the row.
-__device__ int run_of(const int32_t* begins, int count, int32_t row) {
-  int low = 0;
-  int high = count;
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    if (begins[middle] <= row) {
-      low = middle;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
 
 /// Makes begins[0, count], which hold numbers of rows, their running sums from 0 on. All threads.
 __device__ void sum_up(int32_t* begins, int count) {
