@@ -56,16 +56,9 @@ void check_cross_entropy_partial(const OpSpec& spec) {
 void check_cross_entropy_merge(const OpSpec& spec) {
   const auto attributes = attributes_of<CrossEntropyMergeAttributes>(spec);
   OperandChecker operands(spec);
-  const OperandSpec& stats = operands.next_floating("stats", Access::kRead, 2);
-  const OperandSpec& labels = operands.next("labels", Access::kRead, 1);
-  const int64_t rows = labels.shape[0];
-  operands.require(labels.dtype == DType::kI32, "labels must be i32");
-  operands.require(stats.dtype == accumulator_dtype(stats.dtype) &&
-                       stats.shape[1] == kCrossEntropyStats && rows > 0 &&
-                       stats.shape[0] % rows == 0 && stats.shape[0] > 0,
-                   "stats must be accumulators [R*N,3] for N labels");
-  operands.expect("loss_scale", Access::kRead, stats.dtype, {1});
-  expect_losses(operands, stats.dtype, rows, attributes.z);
+  const auto [dtype, rows] = next_labelled_stats(operands);
+  operands.expect("loss_scale", Access::kRead, dtype, {1});
+  expect_losses(operands, dtype, rows, attributes.z);
 }
 
 void check_cross_entropy_backward(const OpSpec& spec) {
@@ -144,6 +137,18 @@ std::vector<Operand> with_losses(std::vector<Operand> inputs, const LossOperands
 }
 
 }  // namespace
+
+LabelledStats next_labelled_stats(OperandChecker& operands) {
+  const OperandSpec& stats = operands.next_floating("stats", Access::kRead, 2);
+  const OperandSpec& labels = operands.next("labels", Access::kRead, 1);
+  const int64_t rows = labels.shape[0];
+  operands.require(labels.dtype == DType::kI32, "labels must be i32");
+  operands.require(stats.dtype == accumulator_dtype(stats.dtype) &&
+                       stats.shape[1] == kCrossEntropyStats && rows > 0 &&
+                       stats.shape[0] % rows == 0 && stats.shape[0] > 0,
+                   "stats must be accumulators [R*N,3] for N labels");
+  return {stats.dtype, rows};
+}
 
 const OpDefinition kCrossEntropyOp{
     .name = "cross_entropy",

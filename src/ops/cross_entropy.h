@@ -90,6 +90,16 @@ extern const OpDefinition kCrossEntropyBackwardOp;
 
 inline constexpr int64_t kCrossEntropyStats = 3;  ///< per row
 
+class OperandChecker;
+
+struct LabelledStats {
+  DType dtype = DType::kF32;
+  int64_t rows = 0;  ///< N, of the labels
+};
+
+/// Checks the next two operands: statistics [R*N,3] of R ranks, and labels i32 [N].
+LabelledStats next_labelled_stats(OperandChecker& operands);
+
 struct LossOperands {
   ValueId logits;  ///< [N, V of this rank]
   ValueId labels;

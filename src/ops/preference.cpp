@@ -16,18 +16,11 @@ namespace {
 void check_sequence_losses(const OpSpec& spec) {
   const auto attributes = attributes_of<SequenceLossesAttributes>(spec);
   OperandChecker operands(spec);
-  const OperandSpec& stats = operands.next_floating("stats", Access::kRead, 2);
-  const OperandSpec& labels = operands.next("labels", Access::kRead, 1);
-  const int64_t rows = labels.shape[0];
-  operands.require(labels.dtype == DType::kI32, "labels must be i32");
-  operands.require(stats.dtype == accumulator_dtype(stats.dtype) &&
-                       stats.shape[1] == kCrossEntropyStats && rows > 0 &&
-                       stats.shape[0] % rows == 0 && stats.shape[0] > 0,
-                   "stats must be accumulators [R*N,3] for N labels");
+  const auto [dtype, rows] = next_labelled_stats(operands);
   operands.require(attributes.sequences > 0 && rows % attributes.sequences == 0,
                    "sequences must divide the rows");
-  operands.expect("losses", Access::kWrite, stats.dtype, {attributes.sequences});
-  operands.expect("lse", Access::kWrite, stats.dtype, {rows});
+  operands.expect("losses", Access::kWrite, dtype, {attributes.sequences});
+  operands.expect("lse", Access::kWrite, dtype, {rows});
   operands.done();
 }
 
