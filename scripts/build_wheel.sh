@@ -5,8 +5,10 @@ cd "$(dirname "$0")/.."
 
 usage() {
   cat <<'TXT'
-usage: scripts/build_wheel.sh [--python PYTHON] [--root FOLDER]
+usage: scripts/build_wheel.sh [--python PYTHON] [--gpus LIST] [--root FOLDER]
   --python PYTHON  the interpreter to build for (default python3); it needs venv and the headers of Python
+  --gpus LIST      GPUs to compile kernels for, as BRAID_CUDA_ARCHITECTURES takes them (default "80;90a;100;120": A100, H100 and
+                   H200, B200, RTX 50; kernels for 80 also run on 86 and 89, those for 100 on 103); compiling takes as long for each
   --root FOLDER    also try the wheel in this root of another system, which needs Python of the same version with venv
                    (debootstrap --variant=minbase --include=python3-venv bookworm FOLDER); needs to be root
 Builds in build/wheel; the wheel is in build/wheels. With nvcc and cuDNN the GPU kernels are inside (BRAID_CUDA=OFF in the
@@ -19,10 +21,11 @@ fail() {
   exit 1
 }
 
-python=python3 root=
+python=python3 root= gpus="80;90a;100;120"
 while [ $# -gt 0 ]; do
   case $1 in
     --python) [ $# -ge 2 ] || { usage >&2; exit 2; }; python=$2; shift 2 ;;
+    --gpus) [ $# -ge 2 ] || { usage >&2; exit 2; }; gpus=$2; shift 2 ;;
     --root) [ $# -ge 2 ] || { usage >&2; exit 2; }; root=$2; shift 2 ;;
     -h | --help) usage; exit 0 ;;
     *) usage >&2; fail "unknown option $1" ;;
@@ -40,7 +43,8 @@ mkdir -p $plain
 echo "== Building"
 export CC="${CC:-cc}" CXX="${CXX:-c++}"  # as CMake names them, for the compiler cache
 $tools/bin/pip wheel --quiet --no-deps --no-build-isolation -w $plain \
-  -C build-dir="$PWD/build/wheel" -C cmake.define.BRAID_CUDA="${BRAID_CUDA:-AUTO}" ./python
+  -C build-dir="$PWD/build/wheel" -C cmake.define.BRAID_CUDA="${BRAID_CUDA:-AUTO}" \
+  -C cmake.define.BRAID_CUDA_ARCHITECTURES="$gpus" ./python
 
 echo "== Libraries"
 # What belongs to the driver, and what the packages of PyTorch bring: CUDA's libraries are large, and two of them in a process clash.
