@@ -29,7 +29,8 @@ FOUND_ERRORS = 86  # exit status by which compute-sanitizer says so
 # With few hardware queues streams wait for each other; what must not depend on that: layouts that overlap, by either engine.
 CONNECTIONS = [1, 8, 32]
 CONNECTION_CASES = re.compile(r"^(GpuLayouts\.(AreBitwiseTheSame|HaveTheLossesOfOneGpuByCopyEngines).*/"
-                              r"(tensor2_sequence|parameters2|1f1b2|zbh1_2|dualpipev2|tensor2_pipeline2)$|PeerCalls)")
+                              r"(tensor2_sequence|parameters2|1f1b2|zbh1_2|dualpipev2|tensor2_pipeline2|"
+                              r"experts2_optimizer|fp8_block_parameters2|fp8_dispatch2|hybrid_parameters2|hybrid_experts2)$|PeerCalls)")
 
 # Cases that compare the device's free memory, so that nobody else may use it.
 ALONE = ["CudaExecutorTest.TakesFromTheDriverWhatIsPlannedAndNothingLater",

@@ -2,9 +2,9 @@
 """Runs of which each rank is a process, on the GPUs of this machine (or its CPU): the same bits as in one process, whatever carries
 the bytes and however late single ranks are; and what a rank that is killed or stopped does to the others.
 
-usage: processes.py --bin FOLDER --results FOLDER [--device cuda|cpu] [--ranks N] [--only NAME...] [--steps N] [--experts]
+usage: processes.py --bin FOLDER --results FOLDER [--device cuda|cpu] [--ranks N] [--only NAME...] [--steps N] [--model NAME]
 
---experts: ranks have different experts in the runs with late ranks and with blows, so that they wait for each other in exchanges of rows.
+--model: what the runs with late ranks and with blows train. With experts, ranks have different ones and wait for each other in exchanges of rows.
 """
 import argparse
 import json
@@ -38,10 +38,17 @@ CASES = {
     "pipeline": {"parallel.pipeline": 2},
 }
 ENGINES = ["sm", "copy", "nccl_copy"]
-# Of runs with late ranks and with blows: parameters are gathered in each microbatch, or each rank has its own experts.
+# Of runs with late ranks and with blows: parameters are gathered in each microbatch, or each rank has its own experts ({ranks}).
 SHARDED = {"parallel.shard": "parameters"}
-EXPERTS = {"model.experts": 8, "model.experts_per_token": 2, "model.expert_ffn": 128, "parallel.shard": "optimizer",
-           "moe.capacity": 1.5}
+MODELS = {
+    "dense": SHARDED,
+    "experts": {"model.experts": 8, "model.experts_per_token": 2, "model.expert_ffn": 128, "parallel.shard": "optimizer",
+                "moe.capacity": 1.5, "parallel.expert": "{ranks}"},
+    # FP8 copies are in blocks of 128 x 128
+    "fp8": {**SHARDED, "train.fp8": "block", "model.width": 256, "model.ffn": 768, "train.sequence": 128},
+    "hybrid": {**SHARDED, "model.family": "nemotron_h", "model.pattern": "M-M*-", "model.mamba_num_heads": 8,
+               "model.mamba_head_dim": 32, "model.ssm_state_size": 32, "model.mamba_n_groups": 2, "model.mamba_chunk_size": 64},
+}
 BLOWS = {"kill_last": (-1, signal.SIGKILL), "kill_first": (0, signal.SIGKILL), "stop_last": (-1, signal.SIGSTOP),
          "stop_first": (0, signal.SIGSTOP)}
 CHECKS = ["same_bits", "late_ranks", *BLOWS]
@@ -55,7 +62,7 @@ def parse_arguments():
     parser.add_argument("--ranks", type=int, help="an even number (2)", default=2)
     parser.add_argument("--only", action="append", choices=CHECKS, help="only this check; may be repeated")
     parser.add_argument("--steps", type=int, default=200, help="late_ranks: steps of a run (200)")
-    parser.add_argument("--experts", action="store_true", help="late_ranks and blows: ranks have different experts")
+    parser.add_argument("--model", choices=MODELS, default="dense", help="of late_ranks and blows (dense)")
     return parser.parse_args()
 
 
@@ -68,7 +75,7 @@ def corpus():
 def run_file(device, ranks):
     dtype = "bfloat16" if device == "cuda" else "float32"
     width, sequence = (256, 128) if device == "cuda" else (32, 32)
-    return (f"[model]\nlayers = 4\nwidth = {width}\nheads = 4\n[train]\nsequence = {sequence}\nmicrobatch = 2\nglobal_batch = {4 * ranks}\n"
+    return (f"[model]\nwidth = {width}\nheads = 4\n[train]\nsequence = {sequence}\nmicrobatch = 2\nglobal_batch = {4 * ranks}\n"
             f"steps = 12\ndtype = \"{dtype}\"\n[optimizer]\nschedule = \"constant\"\n[parallel]\nranks = {ranks}\n"
             "[data]\ntrain = \"corpus.txt\"\nsplit = \"90,10,0\"\n[eval]\ninterval = 0\n[checkpoint]\nkeep = 0\n[logging]\ninterval = 1\n"
             f"[runtime]\ndevice = \"{device}\"\nthreads = 1\n")
@@ -86,13 +93,15 @@ class Runs:
 
     def layout(self):
         """Settings of runs with late ranks and with blows."""
-        return {**EXPERTS, "parallel.expert": self.arguments.ranks} if self.arguments.experts else SHARDED
+        return {key: self.arguments.ranks if value == "{ranks}" else value for key, value in MODELS[self.arguments.model].items()}
 
     def engines(self):
         """Of runs with late ranks: exchanges of rows map the memory of ranks, which NCCL's windows do not allow."""
-        return [engine for engine in ENGINES if not (self.arguments.experts and engine == "nccl_copy")]
+        return [engine for engine in ENGINES if not (self.arguments.model == "experts" and engine == "nccl_copy")]
 
     def command(self, name, processes, settings, options=()):
+        if "model.pattern" not in settings:  # which says how many layers there are
+            settings = {"model.layers": 4, **settings}
         settings = {"logging.run_folder": name, "logging.format": "megatron", "runtime.processes": processes, **settings}
         words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
         return [str(self.braid), "train", "run.toml", *words, *map(str, options)]
@@ -323,7 +332,7 @@ def main():
             except Failure as error:
                 facts, failure, good = [], str(error), False
         print(f"{name}: {'FAILED: ' + failure if failure else 'good'} ({time.monotonic() - begin:.0f} s)", *facts, sep="\n  ", flush=True)
-        results.add("processes", check=name, device=arguments.device, ranks=arguments.ranks, experts=arguments.experts, facts=facts, failure=failure[-2000:],
+        results.add("processes", check=name, device=arguments.device, ranks=arguments.ranks, model=arguments.model, facts=facts, failure=failure[-2000:],
                     seconds=time.monotonic() - begin)
     return 0 if good else 1
 
