@@ -81,6 +81,11 @@ def run_file(device, ranks):
             f"[runtime]\ndevice = \"{device}\"\nthreads = 1\n")
 
 
+def say(what):
+    """Progress: checks take minutes."""
+    print(f"  {what}", file=sys.stderr, flush=True)
+
+
 class Runs:
     """Runs of `braid train` in a folder of their own, with a cache of algorithms of their own."""
 
@@ -118,7 +123,7 @@ class Runs:
             process = subprocess.Popen([*bounded_run.DIES_WITH_PARENT, *self.command(name, processes, settings, options)], cwd=self.folder,
                                        stdin=subprocess.DEVNULL, stdout=out_file, stderr=err_file,
                                        env={**self.environment, bounded_run.TAG: tag})
-        process.tag, process.out, process.err, process.name = tag, out, err, name
+        process.tag, process.out, process.err, process.name, process.begin = tag, out, err, name, time.monotonic()
         return process
 
     def finish(self, process, limit_s=LIMIT_S):
@@ -132,6 +137,7 @@ class Runs:
             process.wait()
         if status != 0:
             raise Failure(f"run {process.name} ended with status {status}:\n" + bounded_run.tail(process.out.read_text() + process.err.read_text()))
+        say(f"run {process.name}: {time.monotonic() - process.begin:.0f} s")
         return process.out.read_text()
 
     def numbers(self, name):
@@ -283,6 +289,7 @@ def check_blow(runs, rank, number):
     process = runs.start("run", "per_rank", settings)
     try:
         ranks = wait_for_steps(process, 23)
+        say(f"run {process.name}: 23 steps after {time.monotonic() - process.begin:.0f} s")
         if sorted(ranks) != list(range(runs.arguments.ranks)):
             raise Failure(f"processes of ranks {sorted(ranks)} were found, of {runs.arguments.ranks}")
         begin = time.monotonic()

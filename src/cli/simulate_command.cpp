@@ -142,10 +142,11 @@ void add_simulate_command(CLI::App& app, const Console& console) {
   add_config_arguments(*command, arguments->config);
   add_machine_options(*command, arguments->machine);
   command
-      ->add_option("--stack", arguments->machine.stack,
-                   "With --cluster: the software to simulate instead of braid: megatron-2021, "
-                   "megatron-te, fsdp2-compiled, eager, or the path of a file (docs/stacks.md). It "
-                   "also sets overlap.mode")
+      ->add_option(
+          "--stack", arguments->machine.stack,
+          "With --cluster: the software to simulate instead of braid: megatron-te, "
+          "fsdp2-compiled, eager, megatron-2021, megatron-deepspeed, or another name or the "
+          "path of a file (docs/stacks.md). It also sets overlap.mode")
       ->type_name("STACK");
   add_range_options(*command, *arguments);
   command->add_flag("--why", arguments->why,

@@ -258,9 +258,10 @@ double unfused_attention_ns(const DeviceSpec& device, const AttentionShape& shap
 }
 
 /// The time of a task on a device under other software: its ops are never shorter than the host's
-/// part.
+/// part, or begin only after the host has seen the end of the one before.
 double with_host_part(const DeviceSpec& device, double ns) {
-  return std::max(ns, static_cast<double>(device.stack.op_ns));
+  return std::max(ns, static_cast<double>(device.stack.op_ns)) +
+         static_cast<double>(device.stack.op_gap_ns);
 }
 
 double fused_ns(const DeviceSpec& device, const OpSpec& spec) {

@@ -118,6 +118,7 @@ constexpr std::array kKeys = {
     Key{"stack", "memory_passes", BRAID_PLACE(stack.memory_passes), 0.5, 20},
     Key{"stack", "score_passes", BRAID_PLACE(stack.score_passes), 0, 100},
     Key{"stack", "op_ns", BRAID_PLACE(stack.op_ns), 0, kMaxNs},
+    Key{"stack", "op_gap_ns", BRAID_PLACE(stack.op_gap_ns), 0, kMaxNs},
     Key{"stack", "step_ns", BRAID_PLACE(stack.step_ns), 0, kMaxNs * 10},
     Key{"stack", "overlap", BRAID_PLACE(stack.overlap)},
     Key{"stack", "kernels_range", BRAID_PLACE(stack.kernels_range), 0, 1},

@@ -95,8 +95,10 @@ struct StackSpec {
   /// Times that unfused attention moves the matrix of all scores in the forward, and twice as often
   /// in the backward; 0: attention is fused.
   double score_passes = 0;
-  int64_t op_ns = 0;    ///< the least time of an op: the host prepares and launches it
-  int64_t step_ns = 0;  ///< per step, beside the device's own: data, logging, optimizer calls
+  int64_t op_ns = 0;      ///< the least time of an op: the host prepares and launches it
+  int64_t op_gap_ns = 0;  ///< behind each op, in which nothing runs: the host waits for it before
+                          ///< it launches the next one
+  int64_t step_ns = 0;    ///< per step, beside the device's own: data, logging, optimizer calls
   std::string overlap = "auto";  ///< overlap.mode for runs of this stack
   /// How far the time of its compute may be from these figures, as a fraction, and in addition that
   /// of its products of FP8 factors.

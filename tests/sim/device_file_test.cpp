@@ -163,6 +163,8 @@ TEST(Stack, ChangesWhatItsKeysSay) {
               10 * 2 * 32 * 4096.0 * 4096 / (3350 * 0.875), 1);
   device.stack.op_ns = 100'000'000;
   EXPECT_EQ(analytic_task_ns(device, large), 100'000'000);
+  device.stack.op_gap_ns = 1'000;
+  EXPECT_EQ(analytic_task_ns(device, large), 100'001'000);
 }
 
 TEST(Stack, RefusesUnknownNamesAndOtherSections) {
