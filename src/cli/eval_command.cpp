@@ -252,9 +252,10 @@ void add_eval_command(CLI::App& app, const Console& console) {
       ->required()
       ->type_name("FOLDER");
   command
-      ->add_option("--data", arguments->data,
-                   "Print loss and perplexity of these: text, JSONL, folders and patterns as "
-                   "`braid tokenize --input` takes them, or .bin/.idx pairs")
+      ->add_option(
+          "--data", arguments->data,
+          "Print loss and perplexity of these: text, JSONL, Parquet, folders and patterns as "
+          "`braid tokenize --input` takes them, or .bin/.idx pairs")
       ->type_name("PATH");
   command
       ->add_option(
@@ -287,7 +288,9 @@ void add_eval_command(CLI::App& app, const Console& console) {
                    "What ends a document of a text file")
       ->check(CLI::IsMember({"none", "blank-lines"}))
       ->capture_default_str();
-  command->add_option("--json-key", arguments->json_key, "JSONL: the member that holds the text")
+  command
+      ->add_option("--json-key", arguments->json_key,
+                   "JSONL: the member that holds the text; Parquet: the column")
       ->capture_default_str();
   command
       ->add_option("--device", arguments->forward.device,
