@@ -60,7 +60,9 @@ RunConfig without_training(RunConfig config) {
   config.checkpoint = {.interval = 0, .at_end = false};
   config.logging = {.run_folder = "none"};  // nothing is written
   const MoeConfig moe = config.moe;
-  config.moe = {.capacity = moe.capacity, .exchange = moe.exchange};
+  // A rank that has all experts of its rows has room for all of them.
+  const bool exchanges = config.parallel.expert * config.parallel.expert_tensor > 1;
+  config.moe = {.capacity = exchanges ? moe.capacity : 0, .exchange = moe.exchange};
   config.runtime.detect_nan = std::string(choice_name(NanCheck::kOff));
   config.runtime.check_replicas = 0;
   config.runtime.rerun_steps = 0;
