@@ -32,6 +32,20 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/hardware ${PROJECT_SOURCE_DIR}/stacks DE
 if(BRAID_PROGRAM)
   install(TARGETS braid RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
 endif()
+# What reads Parquet, with Apache Arrow's libraries beside it, which no package of Debian has.
+if(TARGET braid_parquet)
+  install(TARGETS braid_parquet LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/braid COMPONENT program)
+  foreach(library ${PARQUET_LIBRARY} ${ARROW_LIBRARY})
+    if(library MATCHES "\\.so\\.[0-9]+$")  # of scripts/fetch_arrow.sh: a library of the system is found without
+      install(FILES ${library} DESTINATION ${CMAKE_INSTALL_LIBDIR}/braid COMPONENT program)
+      get_filename_component(BRAID_ARROW_DIR ${library} DIRECTORY)
+    endif()
+  endforeach()
+  if(BRAID_ARROW_DIR)
+    file(GLOB licences ${BRAID_ARROW_DIR}/../licenses/*)
+    install(FILES ${licences} DESTINATION ${CMAKE_INSTALL_DATADIR}/braid/arrow COMPONENT program)
+  endif()
+endif()
 
 # The modules that found the libraries which ours need find them again where braid is used.
 install(FILES cmake/FindOpenBlas.cmake cmake/FindPcre2.cmake cmake/FindSentencePiece.cmake cmake/FindUtf8proc.cmake cmake/FindXxHash.cmake

@@ -15,4 +15,8 @@ set(CPACK_STRIP_FILES ON)
 # what dpkg-shlibdeps finds, too (cmake/FindOpenBlas.cmake).
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_DEPENDS "libopenblas0-pthread")
+# Libraries that the package brings itself (cmake/BraidInstall.cmake).
+if(BRAID_ARROW_DIR)
+  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${BRAID_ARROW_DIR})
+endif()
 include(CPack)

@@ -44,7 +44,7 @@ echo "== Building"
 export CC="${CC:-cc}" CXX="${CXX:-c++}"  # as CMake names them, for the compiler cache
 $tools/bin/pip wheel --quiet --no-deps --no-build-isolation -w $plain \
   -C build-dir="$PWD/build/wheel" -C cmake.define.BRAID_CUDA="${BRAID_CUDA:-AUTO}" \
-  -C cmake.define.BRAID_CUDA_ARCHITECTURES="$gpus" ./python
+  -C cmake.define.BRAID_CUDA_ARCHITECTURES="$gpus" -C cmake.define.BRAID_PARQUET=OFF ./python
 
 echo "== Libraries"
 # What belongs to the driver, and what the packages of PyTorch bring: CUDA's libraries are large, and two of them in a process clash.

@@ -49,10 +49,10 @@ MAY_SEE = {
     "emulate": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "backends",
                 "backends/registry", "config", "report", "plan", "state", "runtime"],
     "generate": ["base", "model", "parallel", "backends", "backends/registry", "data", "config", "plan", "state", "runtime"],
-    "evaluate": ["base", "data", "generate"],
     "verify": ["base", "ir", "ops", "model", "parallel", "comm", "backends", "backends/registry", "data", "config", "plan", "state"],
     "train": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "backends", "data", "checkpoint",
               "hugging_face", "config", "report", "plan", "state", "runtime", "launch"],
+    "evaluate": ["base", "model", "comm", "config", "data", "state", "runtime", "launch", "generate", "train/training_setup.h"],
     # The facade, include/braid: what it shows is of the standard library.
     "api": ["base", "ir", "memory", "comm", "config", "data", "plan", "report", "runtime", "sim", "launch", "train", "verify"],
     "cli": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "backends", "backends/registry",

@@ -4,10 +4,12 @@ set -euo pipefail
 
 usage() {
   cat <<'TXT'
-usage: scripts/setup.sh [--dev] [--bench] [--reference] [--cuda]
+usage: scripts/setup.sh [--dev] [--bench] [--reference] [--cuda] [--parquet]
   (none)    everything to build, test and run the demo
   --dev     also everything that .ci/run needs: clang 14, sanitizers, linters, launchers; and from PyPI, in build/python_tools,
             what builds and tests the Python module
+  --parquet
+            also Apache Arrow's libraries from PyPI (55 MB to fetch), which read Parquet; --dev has them, too
   --bench   also PyTorch, for the speed comparison (about 1 GB)
   --reference
             also Hugging Face transformers and PyTorch from PyPI, in build/reference (830 MB to fetch, 2 GB on disk): the test
@@ -38,17 +40,18 @@ dev_packages=(
   clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev llvm-14 cppcheck codespell chromium
   # launchers, and what makes hosts: scripts/check_launchers.py
   openmpi-bin slurmctld slurmd slurm-client munge iproute2
-  # the Python module
-  python3-dev python3-venv
+  # the Python module, and Arrow's libraries
+  python3-dev python3-venv python3-pip
 )
 bench_packages=(python3-torch)
 reference_packages=(python3-venv)
 cuda_packages=(python3-pip)
-with_cuda=no with_reference=no with_python=no
+with_cuda=no with_reference=no with_python=no with_parquet=no
 
 for option in "$@"; do
   case $option in
-    --dev) packages+=("${dev_packages[@]}"); with_python=yes ;;
+    --dev) packages+=("${dev_packages[@]}"); with_python=yes with_parquet=yes ;;
+    --parquet) packages+=(python3-pip); with_parquet=yes ;;
     --bench) packages+=("${bench_packages[@]}") ;;
     --reference) packages+=("${reference_packages[@]}"); with_reference=yes ;;
     --cuda) packages+=("${cuda_packages[@]}"); with_cuda=yes ;;
@@ -67,6 +70,9 @@ finish() {
   fi
   if [ $with_python = yes ]; then
     "$(dirname "$0")/install_python_tools.sh" || echo "setup: the Python module is not built and not tested"
+  fi
+  if [ $with_parquet = yes ]; then
+    "$(dirname "$0")/fetch_arrow.sh" || echo "setup: Parquet is not read, and its tests are skipped"
   fi
   if [ $with_cuda = yes ]; then
     "$(dirname "$0")/fetch_cudnn_frontend.sh"

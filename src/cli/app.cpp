@@ -128,12 +128,27 @@ void print_error(std::string_view message) {
   fmt::print(stderr, "braid: {}\n", inert_line(message));
 }
 
+Console Console::plain() const {
+  Console console = *this;
+  console.terminal_ = false;
+  return console;
+}
+
+Console Console::silent() {
+  Console console = Console().plain();
+  console.silent_ = true;
+  return console;
+}
+
 void Console::print(std::string_view text) const {
+  if (silent_) {
+    return;
+  }
   write_output(inert(text));
 }
 
 void Console::print_or_redraw(std::string_view text) const {
-  if (text.starts_with('\r')) {
+  if (text.starts_with('\r') && !silent_) {
     write_output(std::string(text));
   } else {
     print(text);

@@ -14,6 +14,10 @@ namespace braid {
 class Console {
  public:
   Console();
+  /// One that prints nothing, for processes other than the first.
+  static Console silent();
+  /// The same output as of no terminal.
+  Console plain() const;
   /// Writes the text at once, its control characters shown (`inert`): names in it come from files
   /// and from tokenizers. Throws DataError if it cannot be written (full disk, closed output).
   void print(std::string_view text) const;
@@ -23,6 +27,7 @@ class Console {
 
  private:
   bool terminal_ = false;
+  bool silent_ = false;
 };
 
 /// Each adds one subcommand with its options; its callback runs the command.

@@ -15,6 +15,7 @@
 #include "calibrate/host_cpu.h"
 #include "cli/commands.h"
 #include "data/decompressor.h"
+#include "data/parquet_file.h"
 #include "data/tokenizer.h"
 #include "launch/launch.h"
 #include "runtime/host_memory.h"
@@ -96,8 +97,8 @@ std::string diagnosis() {
                                  std::thread::hardware_concurrency(), instruction_sets())) +
          line("memory", format_bytes(host_memory_bytes())) + disk_line() + backend_lines(false) +
          line("launcher", launcher_line()) + line("tokenizers", describe_tokenizer_libraries()) +
-         line("compression", describe_decompressors()) + backend_lines(true) +
-         program_line("chromium", "opens report.html in tests", "chromium") +
+         line("compression", describe_decompressors()) + line("parquet", describe_parquet()) +
+         backend_lines(true) + program_line("chromium", "opens report.html in tests", "chromium") +
          program_line("clang++-14", "sanitizers and fuzzers", "clang-14 libclang-rt-14-dev") +
          program_line("clang-format", "formatting check", "clang-format") +
          program_line("tensorboard", "shows the events of a run",

@@ -146,9 +146,9 @@ void add_tokenize_command(CLI::App& app, const Console& console) {
       ->add_option(
           "--input", arguments->inputs,
           "Text files, or JSONL (*.jsonl, *.json) with a document per line, which may be "
-          "compressed with gzip or zstd. Several, in this order; a folder is all its "
-          "*.txt, *.jsonl and *.json files, and a pattern in quotes (\"part-*.jsonl.zst\") "
-          "the files like it, by name")
+          "compressed with gzip or zstd, or Parquet (*.parquet). Several, in this order; a folder "
+          "is all its *.txt, *.jsonl, *.json and *.parquet files, and a pattern in quotes "
+          "(\"part-*.jsonl.zst\") the files like it, by name")
       ->required()
       ->type_name("PATH");
   command->add_option("--output", arguments->output, "Prefix of the files to write")->required();
@@ -176,7 +176,7 @@ void add_tokenize_command(CLI::App& app, const Console& console) {
       ->capture_default_str();
   command
       ->add_option("--chat", arguments->chat,
-                   "The input is JSONL of conversations ({\"messages\": [...]}, or "
+                   "The input is JSONL or Parquet of conversations ({\"messages\": [...]}, or "
                    "{\"prompt\": ..., \"completion\": ...}), which become text by this template; "
                    "only answers have a loss")
       ->check(CLI::IsMember({"plain", "chatml", "llama3"}));
@@ -185,7 +185,9 @@ void add_tokenize_command(CLI::App& app, const Console& console) {
                  "With --chat: each line is a pair of answers, {\"prompt\": ..., \"chosen\": ..., "
                  "\"rejected\": ...}, texts or messages, for preference.loss")
       ->needs("--chat");
-  command->add_option("--json-key", arguments->json_key, "JSONL: the member that holds the text")
+  command
+      ->add_option("--json-key", arguments->json_key,
+                   "JSONL: the member that holds the text; Parquet: the column")
       ->capture_default_str();
   command
       ->add_option("--threads", arguments->threads,

@@ -30,9 +30,19 @@ void check_tokenizer(const Tokenizer& tokenizer, const ModelSpec& model, const s
   }
 }
 
-/// The device of --device, or that of the run. It may run on a machine that cannot train
-/// the model: "cuda" in the run file counts as "auto" here, and a requested GPU computes in
-/// bfloat16 whatever dtype the run used.
+CausalModelOptions forward_options(const ForwardArguments& arguments, RunConfig config) {
+  config.parallel.ranks = 1;
+  const Device device = forward_device(arguments, config);
+  const int threads = threads_per_rank(config.runtime.threads, 1);
+  const RunMemory memory = free_memory(device, threads);
+  return {.threads = threads,
+          .device = device,
+          .cache_folder = user_cache_folder(),
+          .free_bytes = memory.gpu ? memory.gpu->free_bytes : memory.host_bytes};
+}
+
+}  // namespace
+
 Device forward_device(const ForwardArguments& arguments, RunConfig config) {
   const FoundGpus gpus = find_gpus();
   config.parallel = {};
@@ -55,30 +65,18 @@ Device forward_device(const ForwardArguments& arguments, RunConfig config) {
   return choose_device(config, gpus);
 }
 
-CausalModelOptions forward_options(const ForwardArguments& arguments, RunConfig config) {
-  config.parallel.ranks = 1;
-  const Device device = forward_device(arguments, config);
-  const int threads = threads_per_rank(config.runtime.threads, 1);
-  const RunMemory memory = free_memory(device, threads);
-  return {.threads = threads,
-          .device = device,
-          .cache_folder = user_cache_folder(),
-          .free_bytes = memory.gpu ? memory.gpu->free_bytes : memory.host_bytes};
-}
-
 int64_t context_tokens(const TrainedModel& trained, const ForwardArguments& arguments) {
   const int64_t tokens =
       arguments.context == 0 ? trained.config().train.sequence : arguments.context;
   const int64_t positions = trained.model().max_positions;
-  if (positions > 0 && tokens > positions) {
+  const bool are_learned = trained.model().style.positions == PositionKind::kLearned;
+  if (are_learned && tokens > positions) {
     throw_config_error(
         "--context {}: the model has {} learned positions; give --context {} or less", tokens,
         positions, positions);
   }
   return tokens;
 }
-
-}  // namespace
 
 TrainedModel::TrainedModel(const std::string& path, const std::string& tokenizer, Weights weights) {
   const std::optional<std::string> checkpoint = checkpoint_at(path);

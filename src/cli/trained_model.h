@@ -67,6 +67,14 @@ struct ForwardArguments {
   int64_t context = 0;  ///< tokens of a sequence; 0: as many as in training
 };
 
+/// The device of `arguments.device`, or that of the run. It may run on a machine that cannot train
+/// the model: a GPU in the run file counts as "auto" here, and a requested GPU computes in bfloat16
+/// whatever dtype the run used. Throws ConfigError for a device that is not there.
+Device forward_device(const ForwardArguments& arguments, RunConfig config);
+
+/// Tokens of a sequence. Throws ConfigError if the model has fewer learned positions.
+int64_t context_tokens(const TrainedModel& trained, const ForwardArguments& arguments);
+
 /// Loads the model onto the device; `computes_loss` as in CausalModelOptions. Throws ConfigError
 /// for a device that is not there, a context longer than the model's learned positions, and as
 /// CausalModel.

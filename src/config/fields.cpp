@@ -287,6 +287,7 @@ constexpr std::array kFields = {
 
     Field{BRAID_KEY(data, train), kAny, "Tokens to train on: a .bin/.idx pair, named by its common prefix, or a text file. To train, give this key or blend.", {}, OnResume::kByContent},
     Field{BRAID_KEY(data, blend), kAny, "Several sources to train on instead, each as \"WEIGHT PATH\", for example [\"0.7 web_text_document\", \"0.3 code_text_document\"]. Samples come in Megatron-LM's order (docs/data.md); weights need not sum up to 1.", {}, OnResume::kByContent},
+    Field{BRAID_KEY(data, valid), kAny, "Sources of validation data of their own, each as \"WEIGHT PATH\": those of train or blend are then for training alone, and all of them are read whole (Megatron-LM: --train-data-path, --valid-data-path). Empty = the validation part of split."},
     Field{BRAID_KEY(data, tokenizer), kAny, "A tokenizer.json of Hugging Face, a SentencePiece model or a folder with one of them, \"bytes\" for one token per byte, or \"ids:N\" for a .bin/.idx pair of N token ids that another program made.", {}, OnResume::kByContent},
     Field{BRAID_KEY(data, split), kAny, "Shares of training, validation and test data, in the order of the file; of a blend, in the order of each file."},
     Field{BRAID_KEY(data, append_eod), kAny, "Whether an end-of-document token follows each document when a text file is tokenized.", {}, OnResume::kByContent},

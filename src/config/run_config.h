@@ -258,6 +258,7 @@ struct OverlapConfig {
 struct DataConfig {
   std::string train;
   std::vector<std::string> blend;
+  std::vector<std::string> valid;
   std::string tokenizer = "bytes";
   std::string split = "969,30,1";
   bool append_eod = true;

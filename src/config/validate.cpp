@@ -463,6 +463,12 @@ void check_data(const RunConfig& config, Mistakes& mistakes) {
       "add data.train to the blend or remove one of them",
       quote(data.train, 60), data.blend.size());
   mistakes.check([&] { parse_blend(data.blend); });
+  mistakes.check([&] { parse_blend(data.valid, "data.valid"); });
+  mistakes.require(
+      data.valid.empty() || data.split == DataConfig().split,
+      "data.split = {}: data.valid has {} entries, and all data are read whole then; remove either "
+      "key",
+      quote(data.split), data.valid.size());
   mistakes.require(
       data.document_mask || data.document_length == 0,
       "data.document_length = {}: is read with data.document_mask only, which is false; set "
@@ -471,7 +477,7 @@ void check_data(const RunConfig& config, Mistakes& mistakes) {
   double validation = 1;
   mistakes.check([&] { validation = parse_split(data.split)[1]; });
   mistakes.require(
-      eval.interval == 0 || validation > 0 || !preference.held_out.empty(),
+      eval.interval == 0 || validation > 0 || !preference.held_out.empty() || !data.valid.empty(),
       "data.split = {}: eval.interval = {} needs a validation share, the second number, above "
       "0; set eval.interval = 0 to turn evaluation off",
       quote(data.split), eval.interval);
@@ -523,6 +529,10 @@ void check_pairs(const RunConfig& config, Mistakes& mistakes) {
       data.blend.empty(),
       "data.blend: pairs of preference.loss = {} come from one source; give data.train",
       quote(config.preference.loss));
+  mistakes.require(data.valid.empty(),
+                   "data.valid: pairs for evaluations are those of preference.held_out with "
+                   "preference.loss = {}; set that key instead",
+                   quote(config.preference.loss));
   mistakes.require(
       data.packing == "concatenate",
       "data.packing = {}: with preference.loss = {} a sequence holds one answer; remove the key",

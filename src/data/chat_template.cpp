@@ -7,6 +7,7 @@
 #include "base/errors.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "data/documents.h"
 
 namespace braid {
 namespace {
@@ -52,7 +53,7 @@ class LineReader {
   }
 
   [[noreturn]] void fail(std::string_view reason) const {
-    throw_data_error("'{}' line {}: {}", path_, line_, reason);
+    throw_data_error("{}: {}", document_place(path_, line_), reason);
   }
 
  private:
@@ -174,7 +175,7 @@ MessagePair pair_of_messages(const LineReader& reader, const Json& line, ChatTem
 }
 
 Json parsed(std::string_view json, int64_t line, const std::string& path) {
-  return parse_json(json, fmt::format("'{}' line {}", path, line), kLineLimits);
+  return parse_json(json, document_place(path, line), kLineLimits);
 }
 
 }  // namespace

@@ -21,10 +21,11 @@ struct OtherFormat {
   std::string_view advice;
 };
 
-/// Formats that users bring and braid does not read, which would be refused as text that is not
-/// UTF-8.
+/// Formats that users bring and that are not read as text: they would be refused as text that is
+/// not UTF-8.
 constexpr std::array kOtherFormats = {
-    OtherFormat{"PAR1\x15", "a Parquet file", "write its text as JSONL first (docs/data.md)"},
+    OtherFormat{"PAR1\x15", "a Parquet file under another name",
+                "name it *.parquet, and `braid tokenize` reads it"},
     OtherFormat{"BZh91AY&SY", "compressed with bzip2", "decompress it (bunzip2), or use zstd"},
     OtherFormat{"\xFD"
                 "7zXZ",
@@ -34,7 +35,7 @@ constexpr std::array kOtherFormats = {
 void refuse_other_formats(std::string_view bytes, const std::string& path) {
   for (const OtherFormat& format : kOtherFormats) {
     if (bytes.starts_with(format.magic)) {
-      throw_data_error("'{}' is {}, which braid does not read; {}", path, format.name,
+      throw_data_error("'{}' is {}, which is not read as text; {}", path, format.name,
                        format.advice);
     }
   }

@@ -9,6 +9,7 @@
 
 #include "base/errors.h"
 #include "data/input_file.h"
+#include "data/parquet_file.h"
 
 namespace braid {
 namespace {
@@ -19,22 +20,21 @@ bool is_hidden(const fs::path& path) {
   return path.filename().string().starts_with('.');
 }
 
-bool is_text_file(const std::string& path) {
+bool is_input(const std::string& path) {
   const std::string_view name = uncompressed_name(path);
-  return name.ends_with(".txt") || name.ends_with(".jsonl") || name.ends_with(".json");
+  return is_parquet(path) || name.ends_with(".txt") || name.ends_with(".jsonl") ||
+         name.ends_with(".json");
 }
 
 std::vector<std::string> files_in(const std::string& folder, const std::string& option) {
   std::vector<std::string> files;
-  bool has_parquet = false;
   std::error_code error;
   fs::recursive_directory_iterator at(folder, error);
   for (; !error && at != fs::recursive_directory_iterator(); at.increment(error)) {
     const std::string path = at->path().string();
-    has_parquet = has_parquet || path.ends_with(".parquet");
     if (is_hidden(at->path())) {
       at.disable_recursion_pending();
-    } else if (at->is_regular_file() && is_text_file(path)) {
+    } else if (at->is_regular_file() && is_input(path)) {
       files.push_back(path);
     }
   }
@@ -43,9 +43,9 @@ std::vector<std::string> files_in(const std::string& folder, const std::string& 
   }
   if (files.empty()) {
     throw_config_error(
-        "{} {}: the folder has no file *.txt, *.jsonl or *.json, also none with .gz or .zst{}",
-        option, folder,
-        has_parquet ? "; write its Parquet files as JSONL first (docs/data.md)" : "");
+        "{} {}: the folder has no file *.txt, *.jsonl, *.json or *.parquet, also none of the first "
+        "three with .gz or .zst",
+        option, folder);
   }
   std::sort(files.begin(), files.end());
   return files;

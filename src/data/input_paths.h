@@ -7,11 +7,11 @@
 
 namespace braid {
 
-/// The files that a user means by `inputs`, in this order: a file is itself; a folder is all text
-/// and JSONL files in it and below (*.txt, *.jsonl, *.json, each also with .gz, .zst or .zstd), by
-/// path; any other name with "*", "?" or "[" is a pattern, as the shell reads it, and its files by
-/// path. Hidden files and folders are left out of folders. Throws ConfigError, naming `option`, for
-/// an input without a file, and for a file that is named twice.
+/// The files that a user means by `inputs`, in this order: a file is itself; a folder is all text,
+/// JSONL and Parquet files in it and below (*.txt, *.jsonl, *.json, each also with .gz, .zst or
+/// .zstd, and *.parquet), by path; any other name with "*", "?" or "[" is a pattern, as the shell
+/// reads it, and its files by path. Hidden files and folders are left out of folders. Throws
+/// ConfigError, naming `option`, for an input without a file, and for a file that is named twice.
 std::vector<std::string> expand_inputs(std::span<const std::string> inputs,
                                        const std::string& option);
 

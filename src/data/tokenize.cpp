@@ -12,6 +12,7 @@
 #include "base/errors.h"
 #include "data/indexed_dataset.h"
 #include "data/input_paths.h"
+#include "data/parquet_file.h"
 
 namespace braid {
 namespace {
@@ -83,8 +84,8 @@ class EncodingBatch {
     try {
       tokens = tokenizer_.encode(document.raw);
     } catch (const DataError& error) {
-      throw_data_error("'{}', the document up to line {}: {}", *document.path, document.line,
-                       error.what());
+      throw_data_error("'{}', the document up to {} {}: {}", *document.path,
+                       is_parquet(*document.path) ? "row" : "line", document.line, error.what());
     }
     if (!tokens.empty()) {
       tokens = document_tokens(tokenizer_, tokens, options_.append_eod);
@@ -133,9 +134,11 @@ class BatchTokenizer {
   BatchTokenizer(const Tokenizer& tokenizer, const TokenizeOptions& options)
       : tokenizer_(tokenizer),
         options_(options),
+        documents_(options.documents),
         writer_(options.output_prefix, token_type_for_vocabulary(tokenizer.vocabulary_size())),
         batch_limit_bytes_(std::max(kLeastBatchBytes, kBatchBytesPerThread * options.threads)) {
     statistics_.file_bytes = total_bytes(options.inputs);
+    documents_.conversations = options.chat.has_value();
     if (options.chat) {
       mask_writer_.emplace(mask_prefix(options.output_prefix), token_type_for_vocabulary(2));
     }
@@ -143,7 +146,7 @@ class BatchTokenizer {
 
   void add_file(const std::string& path) {
     int64_t size_bytes = 0;
-    for_each_raw_document(path, options_.documents, [&](const Document& document) {
+    for_each_raw_document(path, documents_, [&](const Document& document) {
       size_bytes = document.file_bytes;
       add(path, document);
     });
@@ -224,6 +227,7 @@ class BatchTokenizer {
 
   const Tokenizer& tokenizer_;
   const TokenizeOptions& options_;
+  DocumentOptions documents_;
   IndexedDatasetWriter writer_;
   std::optional<IndexedDatasetWriter> mask_writer_;
   int64_t batch_limit_bytes_;
@@ -262,8 +266,11 @@ TokenizeStatistics tokenize_files(const Tokenizer& tokenizer, const TokenizeOpti
     throw_config_error("cannot tokenize with {} threads: give 1 to 1024", options.threads);
   }
   for (const std::string& path : options.inputs) {
-    if (options.chat && !is_json_lines(path)) {
-      throw_config_error("'{}' has no conversations: --chat needs JSONL (*.jsonl or *.json)", path);
+    if (options.chat && !is_json_lines(path) && !is_parquet(path)) {
+      throw_config_error(
+          "'{}' has no conversations: --chat needs JSONL (*.jsonl or *.json) or Parquet "
+          "(*.parquet)",
+          path);
     }
   }
   BatchTokenizer batches(tokenizer, options);

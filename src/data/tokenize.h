@@ -28,15 +28,15 @@ struct TokenizeProgress {
 };
 
 struct TokenizeOptions {
-  std::vector<std::string> inputs;  ///< text or JSONL, as `for_each_document` reads them
+  std::vector<std::string> inputs;  ///< as `for_each_document` reads them
   std::string output_prefix;        ///< writes PREFIX.bin and PREFIX.idx
   bool append_eod = true;           ///< ends each document with the tokenizer's end-of-document id
   int64_t threads = 1;  ///< threads that encode documents; the result is the same for any
                         ///< number
   DocumentOptions documents;
-  /// Given: the inputs are JSONL of conversations (data/chat_template.h), and a second pair,
-  /// PREFIX.mask.bin and .idx, says of each token whether the model learns to write it (1): those
-  /// of the assistant, with the mark that ends its message, or without marks the end of the
+  /// Given: the inputs are JSONL or Parquet of conversations (data/chat_template.h), and a second
+  /// pair, PREFIX.mask.bin and .idx, says of each token whether the model learns to write it (1):
+  /// those of the assistant, with the mark that ends its message, or without marks the end of the
   /// document.
   std::optional<ChatTemplate> chat = {};
   /// With `chat`: each line is a pair of answers (`chat_pair_of_json`) and gives two documents,
@@ -57,7 +57,7 @@ std::vector<int32_t> document_tokens(const Tokenizer& tokenizer, std::span<const
 /// Tokenizes files, one after the other, into an indexed dataset, one sequence per document: the
 /// tokenizer's frame, the ids of the text, and one end of document if `append_eod`. Writes
 /// atomically: on any error PREFIX.* is unchanged. Throws ConfigError if `append_eod` is set and
-/// the tokenizer has no such id or an input with `chat` is not JSONL, DataError as
+/// the tokenizer has no such id or an input with `chat` is neither JSONL nor Parquet, DataError as
 /// `for_each_document`, `Tokenizer::encode` and `IndexedDatasetWriter`, or if no document has a
 /// token.
 TokenizeStatistics tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions& options);

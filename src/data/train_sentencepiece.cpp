@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "data/input_file.h"
 #include "data/input_paths.h"
+#include "data/parquet_file.h"
 #include "data/random_state.h"
 
 namespace braid {
@@ -60,10 +61,15 @@ size_t chunk_bytes(std::string_view text) {
 }
 
 /// Bytes of text in the inputs; for compressed ones, what they usually hold.
-double expected_text_bytes(std::span<const std::string> inputs) {
+double expected_text_bytes(std::span<const std::string> inputs, const std::string& json_key) {
   constexpr double kUsualRatio = 4;
   double bytes = 0;
   for (const std::string& path : inputs) {
+    if (is_parquet(path)) {
+      bytes +=
+          static_cast<double>(ParquetFile(path, {.text = json_key, .json = {}}).encoded_bytes());
+      continue;
+    }
     const InputFile file(path);
     bytes += static_cast<double>(file.size_bytes()) * (file.is_compressed() ? kUsualRatio : 1);
   }
@@ -76,8 +82,8 @@ std::vector<std::string> collect_chunks(const SentencePieceTrainOptions& options
   std::vector<std::string> chunks;
   DocumentOptions documents = options.documents;
   documents.text.max_document_bytes = kMaxPartBytes;
-  const double keep =
-      static_cast<double>(options.max_training_bytes) / expected_text_bytes(options.inputs);
+  const double keep = static_cast<double>(options.max_training_bytes) /
+                      expected_text_bytes(options.inputs, options.documents.json_key);
   const double threshold = keep * 4294967296.0;  // of the 2^32 draws
   const auto add = [&](const Document& document) {
     std::string_view rest = document.text;

@@ -11,7 +11,7 @@ namespace braid {
 enum class SentencePieceKind { kBpe, kUnigram };
 
 struct SentencePieceTrainOptions {
-  std::vector<std::string> inputs;  ///< text or JSONL, as `for_each_document` reads them
+  std::vector<std::string> inputs;  ///< as `for_each_document` reads them
   std::string output_prefix;        ///< writes PREFIX.model
   int64_t vocabulary_size = 8192;   ///< pieces, including 256 bytes and <unk>, <s> and </s>
   SentencePieceKind kind = SentencePieceKind::kBpe;

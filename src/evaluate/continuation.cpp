@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/errors.h"
-#include "evaluate/token_scores.h"
 
 namespace braid {
 namespace {
@@ -41,24 +40,37 @@ ContinuationTokens encode_continuation(const Tokenizer& tokenizer, std::string_v
   return result;
 }
 
-ContinuationScore score_continuation(CausalModel& model, const ContinuationTokens& tokens,
-                                     WorkerPool& workers) {
-  const size_t count = tokens.continuation.size();
-  const auto most = static_cast<size_t>(model.max_tokens());
-  if (count > most) {
+void check_continuation(const ContinuationTokens& tokens, int64_t max_tokens) {
+  if (const int64_t count = std::ssize(tokens.continuation); count > max_tokens) {
     throw_data_error(
         "a continuation of {} tokens: --context {} holds at most {}; give --context {}", count,
-        most, most, count);
+        max_tokens, max_tokens, count);
   }
-  std::vector<int32_t> all = tokens.context;
-  all.insert(all.end(), tokens.continuation.begin(), tokens.continuation.end());
-  const std::span<const int32_t> kept = std::span(all).last(std::min(all.size(), most + 1));
-  ContinuationScore result{.is_greedy = true, .tokens = static_cast<int64_t>(count)};
-  for (const TokenScore& token : score_tokens(model, kept, kept.size() - count, workers)) {
-    result.logprob += token.logprob;
-    result.is_greedy = result.is_greedy && token.is_greedy;
+}
+
+std::vector<ContinuationScore> score_continuations(SequenceScorer& scorer,
+                                                   std::span<const ContinuationTokens> all) {
+  const auto most = static_cast<size_t>(scorer.max_tokens());
+  std::vector<std::vector<int32_t>> joined;
+  for (const ContinuationTokens& tokens : all) {
+    check_continuation(tokens, scorer.max_tokens());
+    std::vector<int32_t>& both = joined.emplace_back(tokens.context);
+    both.insert(both.end(), tokens.continuation.begin(), tokens.continuation.end());
   }
-  return result;
+  std::vector<ScoredSequence> sequences;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const std::span<const int32_t> both(joined[i]);
+    const auto kept = both.last(std::min(both.size(), most + 1));
+    sequences.push_back({.tokens = kept, .first = kept.size() - all[i].continuation.size()});
+  }
+  const std::vector<SequenceScore> scores = scorer.score(sequences);
+  std::vector<ContinuationScore> results;
+  for (size_t i = 0; i < all.size(); ++i) {
+    results.push_back({.logprob = scores[i].logprob,
+                       .is_greedy = scores[i].is_greedy,
+                       .tokens = std::ssize(all[i].continuation)});
+  }
+  return results;
 }
 
 }  // namespace braid

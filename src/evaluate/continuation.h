@@ -1,13 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/worker_pool.h"
 #include "data/tokenizer.h"
-#include "generate/causal_model.h"
+#include "evaluate/sequence_scorer.h"
 
 namespace braid {
 
@@ -26,14 +27,17 @@ ContinuationTokens encode_continuation(const Tokenizer& tokenizer, std::string_v
                                        std::string_view continuation);
 
 struct ContinuationScore {
-  double logprob = 0;      ///< ln of the continuation's probability after the context
-  bool is_greedy = false;  ///< every token of it is the likeliest one
-  int64_t tokens = 0;      ///< of the continuation
+  double logprob = 0;             ///< ln of the continuation's probability after the context
+  std::optional<bool> is_greedy;  ///< as SequenceScore
+  int64_t tokens = 0;             ///< of the continuation
 };
 
-/// Of a context that is too long, its last tokens count. Throws DataError if the continuation alone
-/// has more than model.max_tokens() tokens.
-ContinuationScore score_continuation(CausalModel& model, const ContinuationTokens& tokens,
-                                     WorkerPool& workers);
+/// Throws DataError if the continuation alone has more than `max_tokens` tokens.
+void check_continuation(const ContinuationTokens& tokens, int64_t max_tokens);
+
+/// One score for each. Of a context that is too long, its last tokens count. Throws as
+/// `check_continuation`, and SequenceScorer::score.
+std::vector<ContinuationScore> score_continuations(SequenceScorer& scorer,
+                                                   std::span<const ContinuationTokens> all);
 
 }  // namespace braid

@@ -1,9 +1,9 @@
 #include "evaluate/held_out.h"
 
 #include <cmath>
+#include <utility>
 
 #include "base/errors.h"
-#include "evaluate/token_scores.h"
 
 namespace braid {
 
@@ -17,18 +17,20 @@ double HeldOutScore::perplexity() const {
 
 void HeldOutScorer::add(std::span<const int32_t> tokens) {
   pending_.insert(pending_.end(), tokens.begin(), tokens.end());
-  const auto window = static_cast<size_t>(model_.max_tokens());
-  size_t begin = 0;
-  for (; pending_.size() - begin > window; begin += window) {
-    score_window(std::span(pending_).subspan(begin, window + 1));
+  const int64_t window = scorer_.max_tokens();
+  int64_t begin = 0;
+  for (; std::ssize(pending_) - begin > window; begin += window) {
+    const auto first = pending_.begin() + begin;
+    add_window({first, first + window + 1});
   }
-  pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(begin));
+  pending_.erase(pending_.begin(), pending_.begin() + begin);
 }
 
 HeldOutScore HeldOutScorer::finish() {
   if (pending_.size() > 1) {
-    score_window(pending_);
+    add_window(pending_);
   }
+  score_windows();
   if (score_.tokens == 0) {
     throw_data_error("the text has {} tokens: at least two are needed to predict one",
                      pending_.size());
@@ -37,17 +39,24 @@ HeldOutScore HeldOutScorer::finish() {
   return score_;
 }
 
-void HeldOutScorer::score_window(std::span<const int32_t> tokens) {
-  const auto count = static_cast<int64_t>(tokens.size()) - 1;
-  ++score_.windows;
-  score_.tokens += count;
-  if (model_.computes_loss() && count == model_.max_tokens()) {
-    score_.nats += model_.loss(tokens) * static_cast<double>(count);
-    return;
+void HeldOutScorer::add_window(std::vector<int32_t> tokens) {
+  windows_.push_back(std::move(tokens));
+  if (std::ssize(windows_) >= scorer_.sequences_at_once()) {
+    score_windows();
   }
-  for (const TokenScore& token : score_tokens(model_, tokens, 1, workers_)) {
-    score_.nats -= token.logprob;
+}
+
+void HeldOutScorer::score_windows() {
+  std::vector<ScoredSequence> sequences;
+  for (const std::vector<int32_t>& window : windows_) {
+    sequences.push_back({.tokens = window, .first = 1});
+    score_.tokens += std::ssize(window) - 1;
   }
+  score_.windows += std::ssize(windows_);
+  for (const SequenceScore& score : scorer_.score(sequences)) {
+    score_.nats -= score.logprob;
+  }
+  windows_.clear();
 }
 
 }  // namespace braid

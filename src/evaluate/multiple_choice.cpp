@@ -143,12 +143,17 @@ std::vector<ContinuationRequest> read_requests(const std::string& path, int64_t 
   return requests;
 }
 
-ChoiceScore score_choices(CausalModel& model, const Tokenizer& tokenizer, const ChoiceItem& item,
-                          WorkerPool& workers) {
-  ChoiceScore score{.label = item.label};
+std::vector<ContinuationTokens> encode_choices(const Tokenizer& tokenizer, const ChoiceItem& item) {
+  std::vector<ContinuationTokens> endings;
   for (const std::string& ending : item.endings) {
-    const ContinuationTokens tokens = encode_continuation(tokenizer, item.context, " " + ending);
-    score.endings.push_back(score_continuation(model, tokens, workers));
+    endings.push_back(encode_continuation(tokenizer, item.context, " " + ending));
+  }
+  return endings;
+}
+
+ChoiceScore choice_score(const ChoiceItem& item, std::span<const ContinuationScore> endings) {
+  ChoiceScore score{.label = item.label, .endings = {endings.begin(), endings.end()}};
+  for (const std::string& ending : item.endings) {
     score.characters.push_back(count_characters(ending));
   }
   return score;

@@ -40,8 +40,11 @@ struct ChoiceScore {
   std::vector<int64_t> characters;  ///< of each ending, without the blank
 };
 
-ChoiceScore score_choices(CausalModel& model, const Tokenizer& tokenizer, const ChoiceItem& item,
-                          WorkerPool& workers);
+/// An item's endings after its context. Throws as `encode_continuation`.
+std::vector<ContinuationTokens> encode_choices(const Tokenizer& tokenizer, const ChoiceItem& item);
+
+/// `endings`: those of `encode_choices`, scored.
+ChoiceScore choice_score(const ChoiceItem& item, std::span<const ContinuationScore> endings);
 
 /// The share of items whose right ending scores best, the first of equal ones, and its standard
 /// error as lm-eval has it: sqrt(p (1 - p) / (n - 1)).

@@ -24,7 +24,7 @@ struct FactRule {
   std::string_view name;
   std::string_view title;  // for people
   std::string_view key;    // what allows a change; empty: any change is allowed
-  std::array<std::string_view, 8> causes = {};  // keys that change it too
+  std::array<std::string_view, 9> causes = {};  // keys that change it too
 };
 
 // In the order of causes: the order of samples depends on the data, these on the tokenizer.
@@ -34,11 +34,15 @@ constexpr std::array kFactRules = {
              "content of the training data",
              "data.train",
              {"data.blend", "data.tokenizer", "data.append_eod"}},
+    FactRule{kValidationFact,
+             "content of the validation data",
+             "data.valid",
+             {"data.tokenizer", "data.append_eod"}},
     FactRule{kSampleOrderFact,
              "order of the samples",
              "train.steps",
              {"data.train", "data.blend", "data.tokenizer", "data.append_eod", "data.split",
-              "data.seed", "train.sequence", "train.global_batch"}},
+              "data.seed", "data.valid", "train.sequence", "train.global_batch"}},
     FactRule{kBuildFact, "build of braid", ""},
     FactRule{kNumericsFact, "set of libraries", ""},
     FactRule{kChosenFact, "keys that braid chooses", ""},

@@ -14,6 +14,7 @@ namespace braid {
 
 /// Names of the facts of a RunIdentity, under which checkpoints record them.
 inline constexpr std::string_view kDataFact = "identity.data";
+inline constexpr std::string_view kValidationFact = "identity.validation";  // of data.valid
 inline constexpr std::string_view kTokenizerFact = "identity.tokenizer";
 inline constexpr std::string_view kSampleOrderFact = "identity.sample_order";
 inline constexpr std::string_view kBuildFact = "identity.build";

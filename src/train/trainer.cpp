@@ -276,6 +276,9 @@ class TrainingRun {
                            {std::string(kBuildFact), build_id()},
                            {std::string(kChosenFact), keys_left_to_braid(config_, run_.config)},
                            {std::string(kNumericsFact), fact_of_numerics(device_).value}};
+    if (!data.validation_identity().empty()) {
+      facts.emplace(kValidationFact, data.validation_identity());
+    }
     if (!options_.run_file.empty()) {
       facts.emplace(kRunFileFact, printable(options_.run_file, options_.run_file.size() * 4));
     }

@@ -123,28 +123,37 @@ void check_document_ends(const TrainingCorpus& corpus, const Tokenizer& tokenize
 }
 
 /// Writers choose the type of a token by the size of the vocabulary, so one tokenizer gives one
-/// type.
-void check_token_types(std::span<const TrainingCorpus> corpora) {
-  const TrainingCorpus& first = corpora.front();
+/// type, that of `first`. Messages name `key`, which has the corpora.
+void check_token_types(const TrainingCorpus& first, std::span<const TrainingCorpus> corpora,
+                       std::string_view key) {
   for (const TrainingCorpus& corpus : corpora) {
     const TokenType type = corpus.tokens->index().token_type();
     if (type != first.tokens->index().token_type()) {
       throw_config_error(
-          "data.blend: '{}' has {} tokens and '{}' has {}: they were made with different "
-          "tokenizers; make both with data.tokenizer (braid tokenize)",
-          first.source, token_type_name(first.tokens->index().token_type()), corpus.source,
+          "{}: '{}' has {} tokens and '{}' has {}: they were made with different tokenizers; make "
+          "both with data.tokenizer (braid tokenize)",
+          key, first.source, token_type_name(first.tokens->index().token_type()), corpus.source,
           token_type_name(type));
     }
   }
 }
 
-/// "0.7000 of samples: web: 3500 samples, 1.32 epochs of 21.2K tokens".
-std::string corpus_line(const TrainingCorpus& corpus, int64_t num_samples) {
-  const int64_t tokens = corpus.training->tokens_per_epoch();
-  const double epochs = static_cast<double>(num_samples * corpus.training->sequence_tokens()) /
-                        static_cast<double>(tokens);
-  return fmt::format("data     {:.4f} from {}: {} samples, {:.2f} epochs of {} tokens",
+/// "data     0.7000 from web: 3500 samples, 1.32 epochs of 21.2K tokens"; `samples`: the corpus's.
+std::string corpus_line(std::string_view what, const TrainingCorpus& corpus,
+                        const CorpusSamples& samples, int64_t num_samples) {
+  const int64_t tokens = samples.tokens_per_epoch();
+  const double epochs =
+      static_cast<double>(num_samples * samples.sequence_tokens()) / static_cast<double>(tokens);
+  return fmt::format("data     {}{:.4f} from {}: {} samples, {:.2f} epochs of {} tokens", what,
                      corpus.share, corpus.source, num_samples, epochs, format_count(tokens));
+}
+
+std::vector<double> shares_of(std::span<const TrainingCorpus> corpora) {
+  std::vector<double> shares;
+  for (const TrainingCorpus& corpus : corpora) {
+    shares.push_back(corpus.share);
+  }
+  return shares;
 }
 
 void open_mask(TrainingCorpus& corpus, const TrainingDataOptions& options) {
@@ -191,6 +200,68 @@ std::string identity_of(const TrainingCorpus& corpus) {
   return corpus.mask ? fmt::format("{}, mask {}", tokens, corpus.mask->identity()) : tokens;
 }
 
+/// Token files of sources, their masks and shares, without samples.
+std::vector<TrainingCorpus> open_corpora(std::span<const BlendEntry> sources,
+                                         const RunConfig& config, const Tokenizer& tokenizer,
+                                         const TrainingDataOptions& options) {
+  std::vector<double> weights;
+  for (const BlendEntry& source : sources) {
+    weights.push_back(source.weight);
+  }
+  const std::vector<double> shares = normalized_weights(weights);
+  std::vector<TrainingCorpus> corpora;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const std::string& path = sources[i].path;
+    TrainingCorpus& corpus = corpora.emplace_back(TrainingCorpus{
+        .source = path,
+        .share = shares[i],
+        .tokens = std::make_unique<IndexedDataset>(tokenized(config, path, tokenizer, options))});
+    if (config.data.document_mask) {
+      check_document_ends(corpus, tokenizer);
+    }
+    open_mask(corpus, options);
+  }
+  return corpora;
+}
+
+/// A part of the run's samples.
+struct PartOptions {
+  std::string name;  ///< for messages
+  SequenceRange range;
+  int64_t num_samples = 0;
+};
+
+std::unique_ptr<CorpusSamples> open_part(const TrainingCorpus& corpus, PartOptions part,
+                                         const RunConfig& config, const Tokenizer& tokenizer) {
+  return samples_of(corpus, part.range, config, tokenizer,
+                    {.name = std::move(part.name),
+                     .sequence_tokens = config.train.sequence,
+                     .num_samples = part.num_samples,
+                     .seed = static_cast<uint64_t>(config.data.seed),
+                     .vocabulary_size = tokenizer.vocabulary_size(),
+                     .mask = corpus.mask.get()});
+}
+
+SequenceRange all_of(const TrainingCorpus& corpus) {
+  return {0, corpus.tokens->index().num_sequences()};
+}
+
+std::string identity_of(std::span<const TrainingCorpus> corpora) {
+  std::vector<std::string> parts;
+  for (const TrainingCorpus& corpus : corpora) {
+    parts.push_back(fmt::format("{} of {}", corpus.share, identity_of(corpus)));
+  }
+  return join(parts, "; ");
+}
+
+void check_exists(const std::string& source, std::string_view key) {
+  if (!is_dataset(source) && !fs::is_regular_file(source)) {
+    const std::string prefix = dataset_prefix(source);
+    throw_data_error("{} \"{}\": there is no such text file, and no pair {}.bin and {}.idx", key,
+                     source, prefix, prefix);
+  }
+}
+
 }  // namespace
 
 void check_source(const RunConfig& config) {
@@ -201,12 +272,10 @@ void check_source(const RunConfig& config) {
         "data.blend to several of them");
   }
   for (const BlendEntry& entry : sources_of(data)) {
-    const std::string& source = entry.path;
-    if (!is_dataset(source) && !fs::is_regular_file(source)) {
-      const std::string prefix = dataset_prefix(source);
-      throw_data_error("{} \"{}\": there is no such text file, and no pair {}.bin and {}.idx",
-                       data.blend.empty() ? "data.train =" : "data.blend:", source, prefix, prefix);
-    }
+    check_exists(entry.path, data.blend.empty() ? "data.train =" : "data.blend:");
+  }
+  for (const BlendEntry& entry : parse_blend(data.valid, "data.valid")) {
+    check_exists(entry.path, "data.valid:");
   }
 }
 
@@ -217,34 +286,21 @@ TrainingData::TrainingData(const RunConfig& config, const Tokenizer& tokenizer,
     open_pairs(config, tokenizer, options);
     return;
   }
-  const std::vector<BlendEntry> sources = sources_of(config.data);
-  std::vector<double> weights;
-  for (const BlendEntry& source : sources) {
-    weights.push_back(source.weight);
-  }
-  const std::vector<double> shares = normalized_weights(weights);
-  for (size_t i = 0; i < sources.size(); ++i) {
-    const std::string& path = sources[i].path;
-    corpora_.push_back(
-        {.source = path,
-         .share = shares[i],
-         .tokens = std::make_unique<IndexedDataset>(tokenized(config, path, tokenizer, options))});
-    if (config.data.document_mask) {
-      check_document_ends(corpora_.back(), tokenizer);
-    }
-    open_mask(corpora_.back(), options);
-  }
+  corpora_ = open_corpora(sources_of(config.data), config, tokenizer, options);
   open_parts(config, tokenizer, options);
   if (config.data.blend.empty()) {
     training_ = corpora_.front().training.get();
     held_out_ = corpora_.front().held_out.get();
   } else {
-    check_token_types(corpora_);
+    check_token_types(corpora_.front(), corpora_, "data.blend");
     blend(config, options);
+  }
+  if (!config.data.valid.empty() && config.eval.interval > 0) {
+    open_validation(config, tokenizer, options);
   }
   if (held_out_ != nullptr) {
     std::vector<MixturePart> parts;
-    for (const TrainingCorpus& corpus : corpora_) {
+    for (const TrainingCorpus& corpus : validation_.empty() ? corpora_ : validation_) {
       parts.push_back(
           {.dataset = *corpus.tokens, .range = corpus.held_out_range, .share = corpus.share});
     }
@@ -296,14 +352,16 @@ void PairFile::set_reference(const PreferenceDataset::Reference& reference) {
   }
 }
 
-/// The training and held-out samples of each corpus. A lone data.train has the samples of the run
-/// themselves, those of a blend a surplus, as in Megatron-LM.
+/// The training and held-out samples of each corpus; with data.valid, all of it is training data. A
+/// lone data.train has the samples of the run themselves, those of a blend a surplus, as in
+/// Megatron-LM.
 void TrainingData::open_parts(const RunConfig& config, const Tokenizer& tokenizer,
                               const TrainingDataOptions& options) {
   const int64_t num_samples = options.num_samples;
   const bool blends = !config.data.blend.empty();
+  const bool splits = config.data.valid.empty();
   const auto parts_of = [&](int64_t total) {
-    return blends ? samples_per_corpus(shares(), total) : std::vector<int64_t>{total};
+    return blends ? samples_per_corpus(shares_of(corpora_), total) : std::vector<int64_t>{total};
   };
   const std::vector<int64_t> training = parts_of(num_samples);
   const std::vector<int64_t> held_out = parts_of(held_out_samples(config));
@@ -313,25 +371,49 @@ void TrainingData::open_parts(const RunConfig& config, const Tokenizer& tokenize
       check_vocabulary(*corpus.tokens, tokenizer.vocabulary_size());
     }
     const DatasetSplit split =
-        split_sequences(config.data.split, corpus.tokens->index().num_sequences());
-    const auto part = [&](std::string name, SequenceRange range, int64_t samples) {
-      return samples_of(corpus, range, config, tokenizer,
-                        {.name = std::move(name),
-                         .sequence_tokens = config.train.sequence,
-                         .num_samples = samples,
-                         .seed = static_cast<uint64_t>(config.data.seed),
-                         .vocabulary_size = tokenizer.vocabulary_size(),
-                         .mask = corpus.mask.get()});
-    };
-    corpus.training = part("training", split[0], training[i]);
+        splits ? split_sequences(config.data.split, corpus.tokens->index().num_sequences())
+               : DatasetSplit{all_of(corpus)};
+    corpus.training =
+        open_part(corpus, {.name = "training", .range = split[0], .num_samples = training[i]},
+                  config, tokenizer);
     if (const auto* packed = dynamic_cast<const PackedDataset*>(corpus.training.get())) {
       options.message(fmt::format("data     {}: {}", corpus.source, packed->describe()));
     }
-    if (config.eval.interval > 0) {
+    if (splits && config.eval.interval > 0) {
       corpus.held_out_range = split[1];
-      corpus.held_out = part("validation", split[1], held_out[i]);
+      corpus.held_out =
+          open_part(corpus, {.name = "validation", .range = split[1], .num_samples = held_out[i]},
+                    config, tokenizer);
     }
   }
+}
+
+/// Sources of data.valid, always as a blend: one of one source has its samples in their own order.
+void TrainingData::open_validation(const RunConfig& config, const Tokenizer& tokenizer,
+                                   const TrainingDataOptions& options) {
+  validation_ =
+      open_corpora(parse_blend(config.data.valid, "data.valid"), config, tokenizer, options);
+  check_token_types(corpora_.front(), validation_, "data.valid");
+  const std::vector<double> shares = shares_of(validation_);
+  const std::vector<int64_t> counts = samples_per_corpus(shares, held_out_samples(config));
+  std::vector<const SampleSource*> parts;
+  for (size_t i = 0; i < validation_.size(); ++i) {
+    TrainingCorpus& corpus = validation_[i];
+    check_vocabulary(*corpus.tokens, tokenizer.vocabulary_size());
+    corpus.held_out_range = all_of(corpus);
+    corpus.held_out = open_part(
+        corpus, {.name = "validation", .range = corpus.held_out_range, .num_samples = counts[i]},
+        config, tokenizer);
+    parts.push_back(corpus.held_out.get());
+  }
+  auto blended =
+      std::make_unique<BlendedDataset>(std::move(parts), shares, held_out_samples(config));
+  for (size_t i = 0; i < validation_.size(); ++i) {
+    options.message(corpus_line("validation ", validation_[i], *validation_[i].held_out,
+                                blended->samples_of(i)));
+  }
+  held_out_ = blended.get();
+  blends_.push_back(std::move(blended));
 }
 
 void TrainingData::blend(const RunConfig& config, const TrainingDataOptions& options) {
@@ -340,40 +422,32 @@ void TrainingData::blend(const RunConfig& config, const TrainingDataOptions& opt
     for (const TrainingCorpus& corpus : corpora_) {
       parts.push_back((corpus.*member).get());
     }
-    return std::make_unique<BlendedDataset>(std::move(parts), shares(), num_samples);
+    return std::make_unique<BlendedDataset>(std::move(parts), shares_of(corpora_), num_samples);
   };
   auto training = blended(&TrainingCorpus::training, options.num_samples);
   for (size_t i = 0; i < corpora_.size(); ++i) {
-    options.message(corpus_line(corpora_[i], training->samples_of(i)));
+    options.message(corpus_line("", corpora_[i], *corpora_[i].training, training->samples_of(i)));
   }
   training_ = training.get();
   blends_.push_back(std::move(training));
-  if (config.eval.interval > 0) {
+  if (corpora_.front().held_out != nullptr) {
     blends_.push_back(blended(&TrainingCorpus::held_out, held_out_samples(config)));
     held_out_ = blends_.back().get();
   }
-}
-
-std::vector<double> TrainingData::shares() const {
-  std::vector<double> shares;
-  for (const TrainingCorpus& corpus : corpora_) {
-    shares.push_back(corpus.share);
-  }
-  return shares;
 }
 
 std::string TrainingData::identity() const {
   if (!pair_files_.empty()) {
     return pair_files_.front().identity();
   }
-  if (blends_.empty()) {
+  if (training_ == corpora_.front().training.get()) {  // no blend
     return identity_of(corpora_.front());
   }
-  std::vector<std::string> parts;
-  for (const TrainingCorpus& corpus : corpora_) {
-    parts.push_back(fmt::format("{} of {}", corpus.share, identity_of(corpus)));
-  }
-  return join(parts, "; ");
+  return identity_of(corpora_);
+}
+
+std::string TrainingData::validation_identity() const {
+  return identity_of(validation_);
 }
 
 std::string TrainingData::order() const {

@@ -144,6 +144,9 @@ TrainingData open_training_data(const RunConfig& config, const Tokenizer& tokeni
       std::array{Fact{.name = "training data",
                       .value = data.identity(),
                       .advice = "data.train or data.blend must name the same files on all hosts"},
+                 Fact{.name = "validation data",
+                      .value = data.validation_identity(),
+                      .advice = "data.valid must name the same files on all hosts"},
                  Fact{.name = "tokenizer",
                       .value = tokenizer_identity(tokenizer),
                       .advice = "data.tokenizer must name the same file on all hosts"}});

@@ -49,6 +49,53 @@ TEST_F(EvalCommand, HasOneLossForAllFormsOfTextAndModel) {
                            "loss [0-9.]+, perplexity [0-9.]+, [0-9.]+ bits per byte\n"));
 }
 
+TEST_F(EvalCommand, HasTheSameNumbersInAnyLayout) {
+  const nlohmann::json one = json_of({"runs/run", "--data", "held_out.txt"});
+  for (const Words& layout :
+       {Words{"--as-trained"}, Words{"--set", "parallel.ranks=4", "--set", "parallel.tensor=2"},
+        Words{"--set", "parallel.ranks=2", "--set", "parallel.pipeline=2", "--set",
+              "runtime.processes=per_rank"}}) {
+    Words words{"runs/run", "--data", "held_out.txt"};
+    words.insert(words.end(), layout.begin(), layout.end());
+    const nlohmann::json many = json_of(words);
+    EXPECT_EQ(many["tokens"], one["tokens"]);
+    EXPECT_EQ(many["windows"], one["windows"]);
+    EXPECT_NEAR(many["loss"], one["loss"].get<double>(), 1e-5) << layout.back();
+    EXPECT_NEAR(many["bits_per_byte"], one["bits_per_byte"].get<double>(), 1e-5);
+  }
+  output_of({"export", "runs/run", "hf"});
+  EXPECT_NEAR(json_of({"hf", "--tokenizer", "bytes", "--data", "held_out.txt", "--context", "32",
+                       "--set", "parallel.ranks=2", "--set", "parallel.shard=parameters"})["loss"],
+              one["loss"].get<double>(), 1e-5);
+  write("c.jsonl", read_text_file(source_path("examples/multiple_choice.jsonl"), 1 << 20));
+  const nlohmann::json choices = json_of({"runs/run", "--choices", "c.jsonl", "--context", "64"});
+  EXPECT_EQ(json_of({"runs/run", "--choices", "c.jsonl", "--context", "64", "--set",
+                     "parallel.ranks=4", "--set", "parallel.pipeline=2"}),
+            choices);
+  EXPECT_THAT(
+      error_of({"eval", "runs/run", "--data", "held_out.txt", "--set", "model.layers=1"}, 2),
+      StartsWith("--set model.layers=1: an evaluation reads keys of [parallel]"));
+  EXPECT_THAT(
+      error_of({"eval", "runs/run", "--data", "held_out.txt", "--set", "parallel.ranks=4", "--set",
+                "parallel.tensor=3"},
+               2),
+      StartsWith("parallel.ranks = 4: must be data * tensor * pipeline * context = 1 * 3 * 1 * 1"));
+}
+
+TEST_F(EvalCommand, LayoutsDoNotSayWhatIsGreedy) {
+  write("r.jsonl", "{\"context\": \"the cat\", \"continuation\": \" sees\"}\n");
+  const auto line = [&](Words words) {
+    words.insert(words.begin(), {"eval", "runs/run", "--requests", "r.jsonl"});
+    return parse_json(output_of(words), "the output");
+  };
+  const nlohmann::json one = line({});
+  const nlohmann::json many = line({"--set", "parallel.ranks=2"});
+  EXPECT_TRUE(one["is_greedy"].is_boolean());
+  EXPECT_TRUE(many["is_greedy"].is_null());
+  EXPECT_EQ(many["tokens"], one["tokens"]);
+  EXPECT_NEAR(many["logprob"], one["logprob"].get<double>(), 1e-4);
+}
+
 TEST_F(EvalCommand, ScoresAveragesOfWeightsAsExportWritesThem) {
   output_of(train({"checkpoint.interval=0", "logging.run_folder=averaged", "optimizer.ema=0.5"}));
   const auto loss_of = [&](Words words) {

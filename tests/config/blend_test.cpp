@@ -53,5 +53,26 @@ TEST(ParseBlend, IsCheckedWithTheConfiguration) {
   EXPECT_THAT(config_error_of([&] { validate(config); }), StartsWith("data.blend: \"-1 web\": "));
 }
 
+TEST(ParseBlend, IsForValidationDataToo) {
+  RunConfig config = parse_config(to_toml(valid_config()), "base",
+                                  std::vector<std::string>{"data.valid=1 held_out,2 more"});
+  EXPECT_EQ(config.data.valid, (std::vector<std::string>{"1 held_out", "2 more"}));
+  EXPECT_EQ(config_error_of([&] { validate(config); }), "no error");
+  config.data.split = "90,10,0";
+  EXPECT_THAT(
+      config_error_of([&] { validate(config); }),
+      StartsWith("data.split = \"90,10,0\": data.valid has 2 entries, and all data are read "
+                 "whole then; remove either key"));
+  config.data.split = DataConfig().split;
+  config.data.valid = {"held_out"};
+  EXPECT_THAT(config_error_of([&] { validate(config); }),
+              StartsWith("data.valid: \"held_out\" is not a weight and a path"));
+  config.data.valid = {"1 held_out"};
+  config.preference.loss = "dpo";
+  config.train.microbatch = 2;
+  EXPECT_THAT(config_error_of([&] { validate(config); }),
+              HasSubstr("data.valid: pairs for evaluations are those of preference.held_out"));
+}
+
 }  // namespace
 }  // namespace braid

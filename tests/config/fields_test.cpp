@@ -128,6 +128,7 @@ TEST(Fields, SayWhatAResumedRunMayChange) {
                                             "train.dtype",
                                             "optimizer.name",
                                             "data.split",
+                                            "data.valid",
                                             "data.seed",
                                             "data.packing",
                                             "data.document_mask"}));

@@ -90,7 +90,7 @@ TEST_F(InputFileTest, NamesFormatsThatAreNotRead) {
   const auto refusal = [&](const std::string& content) {
     return message_of<DataError>([&] { read(content); });
   };
-  EXPECT_THAT(refusal("PAR1\x15 more"), HasSubstr("is a Parquet file, which braid does not read"));
+  EXPECT_THAT(refusal("PAR1\x15 more"), HasSubstr("is a Parquet file under another name"));
   EXPECT_THAT(refusal("BZh91AY&SY more"), HasSubstr("compressed with bzip2"));
   EXPECT_THAT(refusal("PK\x03\x04 more"), HasSubstr("unzip"));
   EXPECT_EQ(read("PAR1 is a word"), "PAR1 is a word");

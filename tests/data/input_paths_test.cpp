@@ -59,8 +59,13 @@ TEST_F(InputPathsTest, RefusesInputsWithoutAFile) {
   EXPECT_THAT(refusal({"p/*.jsonl"}), HasSubstr("p/*.jsonl: no file has a name like this"));
   std::filesystem::create_directories(folder_ / "e");
   EXPECT_THAT(refusal({"e"}), AllOf(HasSubstr("--input "), HasSubstr("has no file *.txt")));
+}
+
+TEST_F(InputPathsTest, TakesParquetFilesOfAFolder) {
+  std::filesystem::create_directories(folder_ / "e");
   write_test_file(folder_ / "e/x.parquet", "PAR1");
-  EXPECT_THAT(refusal({"e"}), HasSubstr("write its Parquet files as JSONL first"));
+  write_test_file(folder_ / "e/x.parquet.gz", "PAR1");
+  EXPECT_THAT(expand({"e"}), ElementsAre("e/x.parquet"));
 }
 
 TEST_F(InputPathsTest, RefusesAFileThatIsNamedTwice) {

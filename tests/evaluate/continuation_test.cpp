@@ -13,7 +13,14 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ScoreContinuation = TinyModel;
+
+class ScoreContinuation : public TinyModel {
+ protected:
+  ContinuationScore score_of(CausalModel& model, const ContinuationTokens& tokens) {
+    DeviceScorer scorer(model, workers_);
+    return score_continuations(scorer, std::span(&tokens, 1)).front();
+  }
+};
 
 /// Pairs of letters are a token of their own.
 class PairTokenizer final : public Tokenizer {
@@ -72,10 +79,8 @@ TEST_F(ScoreContinuation, ScoresAContinuationAfterAsMuchContextAsFits) {
   const std::span<const int32_t> all(stream_);
   const auto score = [&](size_t context, size_t count) {
     const auto continuation = all.subspan(context, count);
-    return score_continuation(*model,
-                              {.context = {all.begin(), all.begin() + std::ptrdiff_t(context)},
-                               .continuation = {continuation.begin(), continuation.end()}},
-                              workers_);
+    return score_of(*model, {.context = {all.begin(), all.begin() + std::ptrdiff_t(context)},
+                             .continuation = {continuation.begin(), continuation.end()}});
   };
   EXPECT_NEAR(score(3, 2).logprob, logprob_of(all.first(4)) + logprob_of(all.first(5)), kTolerance);
   EXPECT_EQ(score(3, 2).tokens, 2);
@@ -96,9 +101,9 @@ TEST_F(ScoreContinuation, GreedyIsTheLikeliestTokenEverywhere) {
         static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
     context.push_back(likeliest.back());
   }
-  EXPECT_TRUE(score_continuation(*model, {{3, 1}, likeliest}, workers_).is_greedy);
+  EXPECT_EQ(score_of(*model, {{3, 1}, likeliest}).is_greedy, true);
   likeliest[1] = (likeliest[1] + 1) % 11;
-  EXPECT_FALSE(score_continuation(*model, {{3, 1}, likeliest}, workers_).is_greedy);
+  EXPECT_EQ(score_of(*model, {{3, 1}, likeliest}).is_greedy, false);
 }
 
 }  // namespace

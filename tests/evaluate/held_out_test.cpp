@@ -20,7 +20,8 @@ TEST_F(HeldOut, PredictsEveryTokenButTheFirstOnceInItsWindow) {
   }
   for (const bool computes_loss : {false, true}) {
     const auto model = load(computes_loss);
-    HeldOutScorer scorer(*model, workers_);
+    DeviceScorer device(*model, workers_);
+    HeldOutScorer scorer(device);
     scorer.add(std::span(stream_).first(2));
     scorer.add(std::span(stream_).subspan(2, 13));
     scorer.add(std::span(stream_).last(1));
@@ -34,10 +35,11 @@ TEST_F(HeldOut, PredictsEveryTokenButTheFirstOnceInItsWindow) {
 
 TEST_F(HeldOut, WindowsMayEndWithTheStream) {
   const auto model = load();
-  HeldOutScorer scorer(*model, workers_);
+  DeviceScorer device(*model, workers_);
+  HeldOutScorer scorer(device);
   scorer.add(std::span(stream_).first(13));
   EXPECT_EQ(scorer.finish().windows, 2);
-  HeldOutScorer too_short(*model, workers_);
+  HeldOutScorer too_short(device);
   too_short.add(std::span(stream_).first(1));
   EXPECT_THAT(message_of<DataError>([&] { too_short.finish(); }), HasSubstr("at least two"));
 }

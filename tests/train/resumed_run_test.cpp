@@ -111,6 +111,42 @@ TEST_F(ResumedRun, ContinuesABlendBitwise) {
 }
 
 // Moments of another optimizer mean something else: a run that is told to go on starts with none.
+TEST_F(ResumedRun, ContinuesBitwiseWithABlendForValidation) {
+  write_test_file(path("more.txt"), random_letters() + "a b c d e\n\n");
+  write_test_file(path("held_out.txt"), random_letters());
+  const auto with_valid = [this](const std::string& folder, const std::string& weight) {
+    RunConfig c = config(folder);
+    c.data.split = DataConfig().split;
+    c.data.valid = {weight + " " + path("held_out.txt"), "1 " + path("more.txt")};
+    return c;
+  };
+  run(with_valid("whole", "3"));
+  run(with_valid("parts", "3"), 5);
+  EXPECT_THAT(message_of<ConfigError>([&] { run(with_valid("parts", "2")); }),
+              HasSubstr("--allow-change data.valid to "));
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                RunConfig c = with_valid("parts", "3");
+                c.data.valid.clear();
+                run(c);
+              }),
+              HasSubstr("data.valid"));
+  run(with_valid("parts", "3"));
+  const auto whole = read_metrics(path("whole/metrics.jsonl"));
+  const auto parts = read_metrics(path("parts/metrics.jsonl"));
+  ASSERT_EQ(whole.evaluations.size(), parts.evaluations.size());
+  ASSERT_EQ(whole.steps.size(), parts.steps.size());
+  for (size_t i = 0; i < whole.evaluations.size(); ++i) {
+    EXPECT_EQ(whole.evaluations[i].loss, parts.evaluations[i].loss) << i;
+  }
+  for (size_t i = 0; i < whole.steps.size(); ++i) {
+    EXPECT_EQ(whole.steps[i].loss, parts.steps[i].loss) << i;
+  }
+  write_test_file(path("held_out.txt"), random_letters() + "x\n");
+  EXPECT_THAT(message_of<ConfigError>([&] { run(with_valid("parts", "3")); }),
+              AllOf(HasSubstr("content of the validation data: "),
+                    HasSubstr("--allow-change data.valid to ")));
+}
+
 TEST_F(ResumedRun, RefusesAnotherOptimizer) {
   RunConfig c = config("run");
   c.optimizer.name = "lion";

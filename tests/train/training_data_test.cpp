@@ -157,6 +157,83 @@ TEST_F(TrainingBlendTest, SharesTrainingAndHeldOutSamples) {
                                          ": 5 samples, 0.40 epochs of 200 tokens"));
 }
 
+/// data.valid, as Megatron-LM's blend of each split: no data are split, and the samples are those
+/// that a run on these corpora alone would train on.
+TEST_F(TrainingBlendTest, HasABlendOfItsOwnForValidation) {
+  std::vector<std::vector<int32_t>> counting(12, std::vector<int32_t>(25));
+  for (size_t i = 0; i < counting.size() * 25; ++i) {
+    counting[i / 25][i % 25] = static_cast<int32_t>(i % 64);
+  }
+  write_dataset(folder_ / "counting", counting);
+  write_dataset(folder_ / "other", std::vector(9, std::vector<int32_t>(25, 67)));
+  const std::vector<std::string> valid = {"1 " + (folder_ / "counting"),
+                                          "3 " + (folder_ / "other")};
+  const auto samples_of = [](const SampleSource& source) {
+    std::vector<std::vector<int32_t>> samples;
+    for (int64_t i = 0; i < source.num_samples(); ++i) {
+      std::vector<int32_t> labels(16);
+      source.read(i, samples.emplace_back(16), labels);
+    }
+    return samples;
+  };
+  config_.data.split = DataConfig().split;
+  config_.data.valid = valid;
+  const TrainingData data = open();
+  EXPECT_EQ(data.corpora()[0].training->tokens_per_epoch(), 30 * 25);
+  EXPECT_EQ(data.corpora()[1].training->tokens_per_epoch(), 10 * 25);
+  EXPECT_EQ(data.corpora()[0].held_out, nullptr);
+  EXPECT_EQ(data.validation()[0].held_out->tokens_per_epoch(), 12 * 25);
+  EXPECT_THAT(messages_, ElementsAre(HasSubstr("0.7500 from "), HasSubstr("0.2500 from "),
+                                     "data     validation 0.2500 from " + (folder_ / "counting") +
+                                         ": 2 samples, 0.11 epochs of 300 tokens",
+                                     HasSubstr("data     validation 0.7500 from ")));
+  const auto held_out = samples_of(*data.held_out());
+  const std::string identity = data.identity();
+  EXPECT_EQ(held_out.size(), 8u);
+
+  // The same corpora, weights and number of samples, as those of training.
+  RunConfig other = config_;
+  std::swap(other, config_);
+  config_.data.blend = valid;
+  config_.data.valid = {"1 " + (folder_ / "short")};
+  config_.train.steps = 2;  // 8 samples
+  const TrainingData trained = open();
+  EXPECT_EQ(samples_of(trained.training()), held_out);
+  EXPECT_EQ(trained.identity(), data.validation_identity());
+
+  // Another blend for validation leaves the training samples as they are.
+  std::swap(other, config_);
+  config_.data.valid = {"1 " + (folder_ / "other")};
+  const TrainingData changed = open();
+  EXPECT_EQ(changed.identity(), identity);
+  EXPECT_NE(changed.validation_identity(), data.validation_identity());
+  EXPECT_EQ(samples_of(changed.training()), samples_of(data.training()));
+  EXPECT_NEAR(changed.held_out_entropy(), 0, 1e-12);
+  config_.eval.interval = 0;
+  EXPECT_EQ(open().held_out(), nullptr);
+}
+
+TEST_F(TrainingDataTest, TakesValidationDataBesideOneCorpus) {
+  write_test_file(folder_ / "valid.txt", sample_text(100, 5));
+  config_.data.split = DataConfig().split;
+  const int64_t part = tokens_per_epoch();
+  config_.data.valid = {"1 " + (folder_ / "valid.txt")};
+  const TrainingData data = open();
+  EXPECT_GT(data.corpora().front().training->tokens_per_epoch(), part);
+  EXPECT_EQ(data.held_out()->num_samples(), 8);
+  EXPECT_THAT(data.validation_identity(), HasSubstr("1 of "));
+}
+
+TEST_F(TrainingBlendTest, NamesTheValidationCorpusThatCannotBeUsed) {
+  config_.data.split = DataConfig().split;
+  write_dataset(folder_ / "wide", std::vector(10, std::vector<int32_t>(25, 66)), TokenType::kI32);
+  config_.data.valid = {"1 " + (folder_ / "missing")};
+  EXPECT_THAT(refusal(),
+              HasSubstr("data.valid: \"" + (folder_ / "missing") + "\": there is no such"));
+  config_.data.valid = {"1 " + (folder_ / "wide")};
+  EXPECT_THAT(refusal(), HasSubstr("data.valid: '" + (folder_ / "long") + "' has u16 tokens and"));
+}
+
 TEST_F(TrainingBlendTest, IsIdentifiedByItsContentAndWeights) {
   const std::string identity = open().identity();
   std::filesystem::copy(folder_ / "short.bin", folder_ / "moved.bin");
