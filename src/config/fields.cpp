@@ -21,7 +21,7 @@ ValueRef member(RunConfig& config) {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// Larger sizes are mistakes; products of a few sizes within them still fit 64 bits.
 constexpr double kMaxSize = 1 << 24;
-constexpr double kMaxRanks = 1 << 16;
+constexpr double kMaxRanks = 1 << 20;
 constexpr double kMaxSteps = 1e12;
 
 constexpr Limits kAny = {};
