@@ -20,6 +20,18 @@ TEST(HostSlots, SendEachHostOneCopyOfAToken) {
   EXPECT_EQ(kernel.values(3), (Values{kNone, 0, 1, kLacks, kNone, 2, 3, kLacks}));
   EXPECT_EQ(kernel.values(4), (Values{1, 2, 5, 6}));
   EXPECT_EQ(kernel.values(5), (Values{1, 0, 0, 2, 0, 1, 2, 0})) << "2: of the other host";
+  // Three tokens for each host, in blocks of two slots, which count as 5 / 2 rows each. The last
+  // token has an expert on each. Six rows came, of which five have room.
+  EXPECT_EQ(kernel.values(6), (Values{103, 13, 8, 5, 8}));
+}
+
+TEST(HostSlots, CountRowsThatCameBeyondTheirRoom) {
+  SlotsCase c{.tokens = 4, .block_rows = 4, .member = 1};
+  c.rows = 3;
+  KernelCase kernel = slots_case(c);
+  kernel.set(0, {0, 1, 3, 2, 2, 0, 0, 1, 0, 1, 2, 3, 1, 0, 0, 1});
+  kernel.run();
+  EXPECT_EQ(kernel.values(6), (Values{102, 12, 5, 3, 8})) << "3 + 2 rows, two tokens lie in blocks";
 }
 
 TEST(HostSlots, OfNoTokensAreEmpty) {

@@ -1343,12 +1343,18 @@ class DeclaredForms {
          {{1, 1}}});
     add({{"permute_elems", partial, {read(data_, {8, 3}), pair_of, row_of, write(data_, {kRoom})}},
          {"x", "order", "inverse", "y"}});
-    add({{"host_slots",
-          to_attributes(
-              HostSlotsAttributes{.member = 1, .hosts = 2, .experts = 6, .block_rows = 3}),
-          {row_of, write(DType::kI32, {4, 2}), write(DType::kI32, {6}), write(DType::kI32, {8, 1}),
-           write(DType::kI32, {6}), write(DType::kI32, {6, 3})}},
-         {"experts_of_all", "slot_of", "token_of", "came_slot_of", "came_token_of", "choices"}});
+    for (const bool watch : {false, true}) {
+      add({{"host_slots",
+            to_attributes(HostSlotsAttributes{
+                .member = 1, .hosts = 2, .experts = 6, .block_rows = 3, .watch = {watch}}),
+            {row_of, write(DType::kI32, {4, 2}), write(DType::kI32, {6}),
+             write(DType::kI32, {8, 1}), write(DType::kI32, {6}), write(DType::kI32, {6, 3})}},
+           {"experts_of_all", "slot_of", "token_of", "came_slot_of", "came_token_of", "choices"}});
+      if (watch) {
+        list_.back().spec.operands.push_back(tally_spec(RoomTally::kSize));
+        list_.back().names.emplace_back("tally");
+      }
+    }
   }
 
   /// The same in blocks of 14 rows.

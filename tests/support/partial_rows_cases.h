@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ops/attributes.h"
+#include "ops/expert_exchange.h"
 #include "ops/expert_rows.h"
 #include "ops/host_slots.h"
 #include "ops/quantize_gathered.h"
@@ -151,6 +152,7 @@ struct SlotsCase {
   int64_t block_rows = 4;
   int64_t member = 0;
   bool drops = false;
+  int64_t rows = 5;
 
   int64_t slots() const { return hosts * block_rows; }
 };
@@ -186,15 +188,18 @@ inline KernelCase slots_case(const SlotsCase& c) {
                                                        .hosts = c.hosts,
                                                        .experts = c.experts,
                                                        .block_rows = c.block_rows,
-                                                       .drops = c.drops}),
+                                                       .rows = c.rows,
+                                                       .drops = c.drops,
+                                                       .watch = {true}}),
                      {read(DType::kI32, {c.hosts * c.tokens, c.per_token}),
                       write(DType::kI32, {c.tokens, c.hosts}), write(DType::kI32, {c.slots()}),
                       write(DType::kI32, {c.hosts * c.tokens, 1}), write(DType::kI32, {c.slots()}),
-                      write(DType::kI32, {c.slots(), c.per_token})}});
+                      write(DType::kI32, {c.slots(), c.per_token}), tally_spec(RoomTally::kSize)}});
   TestRandom random(static_cast<uint64_t>(c.tokens));
   std::vector<double> experts(static_cast<size_t>(c.hosts * c.tokens * c.per_token));
   std::ranges::generate(experts, [&] { return static_cast<double>(random.below(c.experts)); });
   kernel.set(0, experts);
+  kernel.set(6, {100, 10, 1, 0, 0});
   return kernel;
 }
 

@@ -5,6 +5,7 @@
 #include "backends/cpu/kernels/factories.h"
 #include "backends/cpu/kernels/support.h"
 #include "ops/attributes.h"
+#include "ops/expert_exchange.h"
 #include "ops/partial_maps.h"
 
 namespace braid {
@@ -28,27 +29,46 @@ struct SlotSizes {
   bool is_of_host(int32_t expert, int64_t first) const {
     return expert >= first && expert < first + experts_of_host;
   }
-  bool has_expert(const BlockOfTokens& block, int64_t token) const {
+  /// Of the token, on the host.
+  int64_t num_experts(const BlockOfTokens& block, int64_t token) const {
     const int32_t* const experts = block.experts + token * per_token;
-    return std::any_of(experts, experts + per_token,
-                       [&](int32_t expert) { return is_of_host(expert, block.first_expert); });
+    return std::count_if(experts, experts + per_token,
+                         [&](int32_t expert) { return is_of_host(expert, block.first_expert); });
   }
 };
 
-/// Calls visit(token, slot) for all tokens, with a slot beyond all where there is none.
+/// Calls visit(token, slot) for all tokens, with a slot beyond all where there is none. Returns the
+/// number of tokens that should have one.
 template <class Visit>
-void for_each_token(const SlotSizes& sizes, const BlockOfTokens& block, const Visit& visit) {
-  int64_t used = 0;
+int64_t for_each_token(const SlotSizes& sizes, const BlockOfTokens& block, const Visit& visit) {
+  int64_t wanted = 0;
   for (int64_t token = 0; token < sizes.tokens; ++token) {
-    if (!sizes.has_expert(block, token)) {
+    if (sizes.num_experts(block, token) == 0) {
       visit(token, static_cast<int32_t>(sizes.slots + kNoRow));
-    } else if (used == sizes.block_rows) {
-      visit(token, sizes.lacking);
-    } else {
-      visit(token, static_cast<int32_t>(block.first_slot + used++));
+      continue;
     }
+    visit(token, wanted < sizes.block_rows ? static_cast<int32_t>(block.first_slot + wanted)
+                                           : sizes.lacking);
+    ++wanted;
   }
+  return wanted;
 }
+
+/// What a rank counts for its tally, in rows of experts.
+struct RowCounts {
+  int64_t most = 0;
+  int64_t dropped = 0;
+  int64_t came = 0;
+
+  void add_to(const HostSlotsAttributes& attributes, int64_t equal, int64_t* tally) const {
+    const int64_t beyond = std::max<int64_t>(0, came - attributes.rows);
+    tally[RoomTally::kRows] += dropped + beyond;
+    tally[RoomTally::kDropped] += dropped + beyond;
+    tally[RoomTally::kMost] = std::max({tally[RoomTally::kMost], most, came});
+    tally[RoomTally::kRoom] = attributes.rows;
+    tally[RoomTally::kEqual] = equal;
+  }
+};
 
 }  // namespace
 
@@ -76,16 +96,21 @@ CpuKernel make_host_slots(const OpSpec& spec, int /*num_workers*/) {
     std::fill_n(token_of, slots, static_cast<int32_t>(sizes.tokens * hosts));
     std::fill_n(came_token_of, slots, static_cast<int32_t>(sizes.tokens * hosts));
     std::fill_n(choices, slots * sizes.per_token, static_cast<int32_t>(sizes.experts_of_host));
+    RowCounts counts;
     for (int64_t host = 0; host < hosts; ++host) {
       const BlockOfTokens to{.experts = experts + attributes.member * of_rank,
                              .first_expert = host * sizes.experts_of_host,
                              .first_slot = host * sizes.block_rows};
-      for_each_token(sizes, to, [&](int64_t token, int32_t slot) {
+      const int64_t wanted = for_each_token(sizes, to, [&](int64_t token, int32_t slot) {
         slot_of[token * hosts + host] = slot;
         if (slot < slots) {
           token_of[slot] = static_cast<int32_t>(token * hosts + host);
+        } else {
+          counts.dropped += sizes.num_experts(to, token);
         }
       });
+      counts.most = std::max(counts.most,
+                             (wanted * attributes.rows + sizes.block_rows - 1) / sizes.block_rows);
       const BlockOfTokens from{.experts = experts + host * of_rank,
                                .first_expert = own_first,
                                .first_slot = host * sizes.block_rows};
@@ -97,10 +122,14 @@ CpuKernel make_host_slots(const OpSpec& spec, int /*num_workers*/) {
             const int32_t expert = from.experts[token * sizes.per_token + j];
             if (sizes.is_of_host(expert, own_first)) {
               choices[slot * sizes.per_token + j] = static_cast<int32_t>(expert - own_first);
+              ++counts.came;
             }
           }
         }
       });
+    }
+    if (attributes.watch.watch) {
+      counts.add_to(attributes, of_rank, args.data<int64_t>(6));
     }
   }};
 }

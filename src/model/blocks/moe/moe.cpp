@@ -284,13 +284,15 @@ ValueId computed_by_hosts(BlockBuilder& builder, ValueId x, const RouteResult& c
   const auto of_rail = [&](ValueId value, std::string_view site) {
     return all_gather(graph, value, kExpertRailGroup, experts.hosts, site);
   };
-  const HostSlots slots = host_slots(graph, of_rail(choice.experts, "moe.choices_of_rail"),
-                                     {.member = experts.host(),
-                                      .hosts = experts.hosts,
-                                      .experts = builder.spec().experts,
-                                      .block_rows = room.block_rows,
-                                      .drops = experts.drops},
-                                     "moe.slots");
+  const HostSlots slots =
+      host_slots(graph, of_rail(choice.experts, "moe.choices_of_rail"),
+                 {.member = experts.host(),
+                  .hosts = experts.hosts,
+                  .experts = builder.spec().experts,
+                  .block_rows = room.block_rows,
+                  .rows = room.rows,
+                  .drops = experts.drops},
+                 builder.room_tally("moe.slots_room", RoomTally::kSize), "moe.slots");
   const PartialMaps maps{room.expected_slots};
   const ExpertRows sent{.row_of = slots.slot_of, .pair_of = slots.token_of, .partial = maps};
   const ExpertRows came{
