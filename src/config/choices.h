@@ -60,7 +60,7 @@ enum class Fp8SumsChoice : uint8_t { kIdeal, kHopper };
 enum class DropChoice : uint8_t { kProbability, kPosition };
 
 /// moe.exchange.
-enum class ExchangeChoice : uint8_t { kAuto, kDirect, kBlocks };
+enum class ExchangeChoice : uint8_t { kAuto, kDirect, kBlocks, kHosts };
 
 /// moe.on_overflow.
 enum class OverflowChoice : uint8_t { kRerun, kError, kDrop };
@@ -172,9 +172,10 @@ inline constexpr auto kChoices<DropChoice> = Choices<DropChoice, 2>{
 
 template <>
 inline constexpr auto kChoices<ExchangeChoice> =
-    Choices<ExchangeChoice, 3>{{{"auto", ExchangeChoice::kAuto},
+    Choices<ExchangeChoice, 4>{{{"auto", ExchangeChoice::kAuto},
                                 {"direct", ExchangeChoice::kDirect},
-                                {"blocks", ExchangeChoice::kBlocks}}};
+                                {"blocks", ExchangeChoice::kBlocks},
+                                {"hosts", ExchangeChoice::kHosts}}};
 
 template <>
 inline constexpr auto kChoices<OverflowChoice> =

@@ -171,6 +171,7 @@ struct MoeConfig {
   double capacity = 0.0;
   std::string on_overflow = "rerun";
   std::string exchange = "auto";
+  int64_t exchange_hosts = 0;
   int64_t watch = 10;
   int64_t watch_counts = 500;
   bool force_balance = false;

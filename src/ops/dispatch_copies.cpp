@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ops/attributes.h"
+#include "ops/collectives.h"
 #include "ops/expert_exchange.h"
 #include "ops/expert_rows.h"
 #include "ops/quantize_gathered.h"
@@ -54,27 +55,43 @@ struct Uses {
   }
 };
 
-/// The nodes of one exchange: gather_rows, dispatch_rows, quantize_grouped.
-class ExchangeNodes {
- public:
-  ExchangeNodes(StageGraph& graph, Node& gather, Node& dispatch, Node& copies)
-      : graph_(graph),
-        gather_(gather),
-        dispatch_(dispatch),
-        copies_(copies),
-        copies_at_(attributes_of<QuantizeGroupedAttributes>(copies.spec)) {}
+/// The nodes of one exchange: gather_rows, dispatch_rows, quantize_grouped. Between hosts, rows are
+/// gathered before they go to a host, too: gather_rows, all_to_all.
+struct ExchangeNodes {
+  Node* first_gather = nullptr;  ///< null: rows do not go over hosts
+  Node* all_to_all = nullptr;
+  Node* gather = nullptr;
+  Node* dispatch = nullptr;
+  Node* copies = nullptr;
+};
 
-  /// Replaces all three.
+/// A node that comes behind another one.
+struct AddedNode {
+  const Node* behind = nullptr;
+  Node node;
+};
+
+class ExchangeRewriter {
+ public:
+  ExchangeRewriter(StageGraph& graph, const ExchangeNodes& nodes, std::vector<AddedNode>& added)
+      : graph_(graph),
+        nodes_(nodes),
+        added_(added),
+        copies_at_(attributes_of<QuantizeGroupedAttributes>(nodes.copies->spec)) {}
+
+  /// Replaces all of them.
   void rewrite() {
-    const ValueId rows = gather_.operands.back();
-    const SentRows sent{.rows = add_value(rows, "row", dtype_of(row())),
-                        .scales = add_scales(rows)};
-    const SentRows arrived{.rows = row(), .scales = add_scales(copies_.operands[0])};
-    Node gathered = quantize_gathered(sent);
+    Node& rounding = nodes_.first_gather != nullptr ? *nodes_.first_gather : *nodes_.gather;
+    SentRows sent = fp8_of(rounding.operands.back());
+    Node rounded = quantize_gathered(rounding, sent);
+    if (nodes_.first_gather != nullptr) {
+      sent = gathered(exchanged(sent));
+    }
+    const SentRows arrived{.rows = row(), .scales = add_scales(nodes_.copies->operands[0])};
     Node dispatched = dispatch(sent, arrived);
-    copies_ = transposed(arrived);
-    gather_ = std::move(gathered);
-    dispatch_ = std::move(dispatched);
+    *nodes_.copies = transposed(arrived);
+    rounding = std::move(rounded);
+    *nodes_.dispatch = std::move(dispatched);
   }
 
  private:
@@ -84,7 +101,30 @@ class ExchangeNodes {
   };
 
   DType dtype_of(ValueId value) const { return graph_.value(value).dtype; }
-  ValueId copies_operand(int at) const { return copies_.operands[static_cast<size_t>(at)]; }
+  ValueId copies_operand(int at) const { return nodes_.copies->operands[static_cast<size_t>(at)]; }
+  SentRows fp8_of(ValueId rows) {
+    return {.rows = add_value(rows, "row", dtype_of(row())), .scales = add_scales(rows)};
+  }
+
+  /// The same node for rows and for their scales.
+  SentRows moved(Node& node, const SentRows& from) {
+    const SentRows to = fp8_of(node.operands.back());
+    added_.push_back({&node, with_ends(node, from.scales, to.scales)});
+    node = with_ends(node, from.rows, to.rows);
+    return to;
+  }
+  SentRows exchanged(const SentRows& from) { return moved(*nodes_.all_to_all, from); }
+  SentRows gathered(const SentRows& from) { return moved(*nodes_.gather, from); }
+
+  Node with_ends(const Node& node, ValueId from, ValueId to) const {
+    std::vector<Operand> operands;
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      operands.push_back({node.operands[i], node.spec.operands[i].access});
+    }
+    operands.front().value = from;
+    operands.back().value = to;
+    return node_like(node, find_op(node.spec.op), node.spec.attributes, operands);
+  }
   ValueId row() const { return copies_operand(copies_at_.row); }
 
   ValueId add(Value value) {
@@ -115,54 +155,55 @@ class ExchangeNodes {
   }
 
   /// At the site of the product, where what copies lose is counted.
-  Node quantize_gathered(const SentRows& sent) const {
-    const auto moved = attributes_of<MovedRowsAttributes>(gather_.spec);
+  Node quantize_gathered(const Node& gather, const SentRows& sent) const {
+    const auto moved = attributes_of<MovedRowsAttributes>(gather.spec);
     std::vector<Operand> operands;
-    for (size_t i = 0; i + 1 < gather_.operands.size(); ++i) {
-      operands.push_back({gather_.operands[i]});
+    for (size_t i = 0; i + 1 < gather.operands.size(); ++i) {
+      operands.push_back({gather.operands[i]});
     }
     operands.push_back({sent.rows, Access::kWrite});
     operands.push_back({sent.scales, Access::kWrite});
     add_tally(operands);
-    Node node = node_like(
-        gather_, kQuantizeGatheredOp,
-        to_attributes(QuantizeGatheredAttributes{.dropped = moved.dropped, .watch = {watches()}}),
-        operands);
-    node.site = copies_.site;
+    Node node =
+        node_like(gather, kQuantizeGatheredOp,
+                  to_attributes(QuantizeGatheredAttributes{
+                      .dropped = moved.dropped, .partial = moved.partial, .watch = {watches()}}),
+                  operands);
+    node.site = nodes_.copies->site;
     return node;
   }
 
   Node dispatch(const SentRows& sent, const SentRows& arrived) const {
-    auto attributes = attributes_of<ExpertExchangeAttributes>(dispatch_.spec);
+    auto attributes = attributes_of<ExpertExchangeAttributes>(nodes_.dispatch->spec);
     attributes.scales = {true};
-    const ExpertExchangeOperands at(dispatch_.spec);
+    const ExpertExchangeOperands at(nodes_.dispatch->spec);
     std::vector<Operand> operands{{sent.rows}};
-    for (int i = 1; i < static_cast<int>(dispatch_.operands.size()); ++i) {
+    for (int i = 1; i < static_cast<int>(nodes_.dispatch->operands.size()); ++i) {
       const auto place = static_cast<size_t>(i);
       if (i == at.offsets_of_all) {
         operands.push_back({sent.scales});
       }
-      operands.push_back({i == at.y ? arrived.rows : dispatch_.operands[place],
-                          dispatch_.spec.operands[place].access});
+      operands.push_back({i == at.y ? arrived.rows : nodes_.dispatch->operands[place],
+                          nodes_.dispatch->spec.operands[place].access});
       if (i == std::max(at.y, at.y_weights)) {
         operands.push_back({arrived.scales, Access::kWrite});
       }
     }
-    return node_like(dispatch_, kDispatchRowsOp, to_attributes(attributes), operands);
+    return node_like(*nodes_.dispatch, kDispatchRowsOp, to_attributes(attributes), operands);
   }
 
   Node transposed(const SentRows& arrived) const {
     const bool has_column = copies_at_.column >= 0;
     std::vector<Operand> operands{{arrived.rows},
                                   {arrived.scales},
-                                  {copies_.operands[1]},
+                                  {nodes_.copies->operands[1]},
                                   {copies_operand(copies_at_.row + 1), Access::kWrite}};
     if (has_column) {
       operands.push_back({copies_operand(copies_at_.column), Access::kWrite});
       operands.push_back({copies_operand(copies_at_.column + 1), Access::kWrite});
       add_tally(operands);
     }
-    return node_like(copies_, kTransposeGroupedOp,
+    return node_like(*nodes_.copies, kTransposeGroupedOp,
                      to_attributes(TransposeGroupedAttributes{.column = has_column,
                                                               .watch = {has_column && watches()}}),
                      operands);
@@ -177,32 +218,53 @@ class ExchangeNodes {
   }
 
   StageGraph& graph_;
-  Node& gather_;
-  Node& dispatch_;
-  Node& copies_;
+  const ExchangeNodes& nodes_;
+  std::vector<AddedNode>& added_;
   QuantizeGroupedOperands copies_at_;
 };
 
+/// The list with the added nodes.
+std::vector<Node> merged(std::vector<Node> nodes, std::vector<AddedNode> added) {
+  std::vector<Node> all;
+  for (Node& node : nodes) {
+    const Node* const place = &node;
+    all.push_back(std::move(node));
+    for (AddedNode& it : added) {
+      if (it.behind == place) {
+        all.push_back(std::move(it.node));
+      }
+    }
+  }
+  return all;
+}
+
 void rewrite(StageGraph& graph, std::vector<Node>& nodes) {
   const Uses uses(graph, nodes);
-  const auto maker = [&](ValueId value, const auto& is_kind) -> Node* {
-    const size_t found = uses.maker_for_one(value);
+  std::vector<AddedNode> added;
+  // The node that makes the first operand of another one for it alone, if it is of that kind.
+  const auto maker = [&](const Node* node, const auto& is_kind) -> Node* {
+    const size_t found = node == nullptr ? kNone : uses.maker_for_one(node->operands[0]);
     return found != kNone && is_kind(nodes[found].spec) ? &nodes[found] : nullptr;
+  };
+  const auto gathers = [](const OpSpec& spec) { return spec.op == kGatherRowsOp.name; };
+  const auto does = [](CommOp op) {
+    return [op](const OpSpec& spec) { return communicates_as(spec, op); };
   };
   for (Node& node : nodes) {
     if (node.spec.op != kQuantizeGroupedOp.name) {
       continue;
     }
-    Node* const dispatch = maker(node.operands[0], [](const OpSpec& spec) {
-      return communicates_as(spec, CommOp::kDispatchRows);
-    });
-    Node* const gather =
-        dispatch == nullptr ? nullptr : maker(dispatch->operands[0], [](const OpSpec& spec) {
-          return spec.op == kGatherRowsOp.name;
-        });
-    if (gather != nullptr) {
-      ExchangeNodes(graph, *gather, *dispatch, node).rewrite();
+    ExchangeNodes exchange{.copies = &node};
+    exchange.dispatch = maker(&node, does(CommOp::kDispatchRows));
+    exchange.gather = maker(exchange.dispatch, gathers);
+    exchange.all_to_all = maker(exchange.gather, does(CommOp::kAllToAll));
+    exchange.first_gather = maker(exchange.all_to_all, gathers);
+    if (exchange.gather != nullptr) {
+      ExchangeRewriter(graph, exchange, added).rewrite();
     }
+  }
+  if (!added.empty()) {
+    nodes = merged(std::move(nodes), std::move(added));
   }
 }
 

@@ -13,6 +13,9 @@ namespace braid {
 ///   after:  quantize_gathered(x -> rows8)  dispatch_rows(rows8, weights, scales -> y8, ...)
 ///           transpose_grouped(y8 -> y8t)
 ///
+/// Where a host gets one copy of a token (host_slots.h), the rows are rounded before they go there,
+/// and their scales go with them: quantize_gathered, then all_to_all and gather_rows twice.
+///
 /// Where something else reads rows or y, nothing changes. The copy by rows, which the forward and
 /// the dgrad read, has the same bits as before. The one by columns is made of it, so elements that
 /// are subnormal in one of the two copies may be rounded otherwise (transpose_grouped.h). Changes

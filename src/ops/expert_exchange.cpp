@@ -19,6 +19,7 @@ ExpertExchangeAttributes checked_attributes(const OpSpec& spec, const OperandChe
   operands.require(attributes.group >= 0, "group must be an index into the program's groups");
   operands.require(attributes.experts > 0 && attributes.copies > 0,
                    "experts and copies must be at least 1");
+  operands.require(attributes.equal.equal_rows >= 0, "equal_rows must not be negative");
   return attributes;
 }
 
@@ -174,6 +175,7 @@ std::vector<Attribute> attributes_of_group(GraphBuilder& builder, const ExpertGr
                                                 .copies = group.copies,
                                                 .has_weights = has_weights,
                                                 .drops = group.drops,
+                                                .equal = {group.equal_rows},
                                                 .watch = {watch}});
 }
 

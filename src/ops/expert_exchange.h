@@ -30,6 +30,15 @@ struct ScalesAttribute {
   friend bool operator==(const ScalesAttribute&, const ScalesAttribute&) = default;
 };
 
+/// Rows that a member has with equal loads, by which an exchange is priced, where it has room for
+/// more: those of partial maps (ops/partial_maps.h). 0: as many as its operand has.
+struct EqualRows {
+  int64_t equal_rows = 0;
+  int64_t rows_or(int64_t all) const { return equal_rows > 0 ? equal_rows : all; }
+  void fields(auto&& visit) { visit("equal_rows", equal_rows); }
+  friend bool operator==(const EqualRows&, const EqualRows&) = default;
+};
+
 /// The exchange of rows between ranks that hold different experts. The P members of a group hold E
 /// experts: each L of them in a row, and `copies` = P L / E neighbours the same ones, of which each
 /// computes a part of every row (expert tensor parallelism). A member has R rows in the order of
@@ -68,6 +77,7 @@ struct ExpertExchangeAttributes {
   bool has_weights = true;
   bool drops = false;
   ScalesAttribute scales = {};
+  EqualRows equal = {};
   WatchAttribute watch = {};  ///< of dispatch_rows with weights
   void fields(auto&& visit) {
     visit("group", group);
@@ -76,6 +86,7 @@ struct ExpertExchangeAttributes {
     visit("has_weights", has_weights);
     visit("drops", drops);
     visit.optional(scales);
+    visit.optional(equal);
     visit.optional(watch);
   }
 };
@@ -127,7 +138,8 @@ struct ExpertGroup {
   /// Rows of the blocks by which they exchange (ops/row_blocks.h); 0: they read each other's
   /// memory.
   int64_t block_rows = 0;
-  int64_t member = 0;  ///< this rank's place
+  int64_t member = 0;      ///< this rank's place
+  int64_t equal_rows = 0;  ///< ExpertExchangeAttributes::equal
 
   int64_t local_experts() const { return experts * copies / num_ranks; }
 };

@@ -1,5 +1,6 @@
 #include "ops/expert_rows.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "ops/autodiff.h"
 #include "ops/expert_offsets.h"
 #include "ops/operand_checker.h"
+#include "ops/quantize.h"
 
 namespace braid {
 namespace {
@@ -25,7 +27,11 @@ void check_sort_rows(const OpSpec& spec) {
   OperandChecker operands(spec);
   const OperandSpec& experts = next_integers(operands, "experts", Access::kRead, 2);
   operands.expect("row_of", Access::kWrite, DType::kI32, experts.shape);
-  operands.expect("pair_of", Access::kWrite, DType::kI32, {experts.shape.num_elems()});
+  const OperandSpec& pair_of = next_integers(operands, "pair_of", Access::kWrite, 1);
+  operands.require(attributes.room.is_limited || pair_of.shape[0] == experts.shape.num_elems(),
+                   "pair_of must have a row for each pair");
+  operands.require(!attributes.room.is_limited || !attributes.watch.watch,
+                   "rows of limited room are not counted");
   const OperandSpec& offsets = next_integers(operands, "offsets", Access::kWrite, 1);
   operands.require(offsets.shape[0] >= 2, "offsets must be [E+1] of at least one expert");
   const int64_t num_experts = offsets.shape[0] - 1;
@@ -41,6 +47,18 @@ bool drops_rows(const OpSpec& spec) {
   return attributes_of<MovedRowsAttributes>(spec).dropped.drops;
 }
 
+PartialMaps partial_maps(const OpSpec& spec) {
+  return attributes_of<MovedRowsAttributes>(spec).partial;
+}
+
+void check_partial(OperandChecker& operands, const OpSpec& spec, int64_t num_rows) {
+  const PartialMaps maps = partial_maps(spec);
+  operands.require(maps.expected_rows >= 0 && maps.expected_rows <= num_rows,
+                   "expected_rows must be at most the rows");
+  operands.require(!maps.are_partial() || !drops_rows(spec),
+                   "partial maps say themselves which rows are dropped");
+}
+
 /// Where the rows of dropped pairs begin.
 void check_end_of_rows(OperandChecker& operands, const OpSpec& spec) {
   if (drops_rows(spec)) {
@@ -54,7 +72,11 @@ void check_gather_rows(const OpSpec& spec) {
   const OperandSpec& x = operands.next_floating("x", Access::kRead, 2);
   const OperandSpec& pair_of = next_integers(operands, "pair_of", Access::kRead, 1);
   const OperandSpec& row_of = next_integers(operands, "row_of", Access::kRead, 2);
-  operands.require(row_of.shape[0] == x.shape[0] && row_of.shape.num_elems() == pair_of.shape[0],
+  check_partial(operands, spec, pair_of.shape[0]);
+  operands.require(partial_maps(spec).are_partial() || !is_fp8(x.dtype),
+                   "rows of FP8 need partial maps");
+  operands.require(row_of.shape[0] == x.shape[0] && (partial_maps(spec).are_partial() ||
+                                                     row_of.shape.num_elems() == pair_of.shape[0]),
                    "row_of must be [T,K], and pair_of [T K], of x's T rows");
   check_end_of_rows(operands, spec);
   operands.expect("y", Access::kWrite, x.dtype, {pair_of.shape[0], x.shape[1]});
@@ -65,7 +87,9 @@ void check_sum_rows(const OpSpec& spec) {
   OperandChecker operands(spec);
   const OperandSpec& x = operands.next_floating("x", Access::kRead, 2);
   const OperandSpec& row_of = next_integers(operands, "row_of", Access::kRead, 2);
-  operands.require(row_of.shape.num_elems() == x.shape[0], "row_of must be [T,K] of x's T K rows");
+  check_partial(operands, spec, x.shape[0]);
+  operands.require(partial_maps(spec).are_partial() || row_of.shape.num_elems() == x.shape[0],
+                   "row_of must be [T,K] of x's T K rows");
   operands.expect("pair_of", Access::kRead, DType::kI32, {x.shape[0]});
   check_end_of_rows(operands, spec);
   operands.expect("y", Access::kWrite, x.dtype, {row_of.shape[0], x.shape[1]});
@@ -76,11 +100,14 @@ void check_permute_elems(const OpSpec& spec) {
   OperandChecker operands(spec);
   const OperandSpec& x = operands.next_floating("x", Access::kRead, rank_of(spec, 0));
   const OperandSpec& order = next_integers(operands, "order", Access::kRead, rank_of(spec, 1));
-  operands.require(order.shape.num_elems() == x.shape.num_elems(),
+  const bool is_partial = partial_maps(spec).are_partial();
+  check_partial(operands, spec, x.shape.rank() == 1 ? x.shape[0] : order.shape[0]);
+  operands.require(is_partial || order.shape.num_elems() == x.shape.num_elems(),
                    "order must have as many elements as x");
   operands.expect("inverse", Access::kRead, DType::kI32, x.shape);
-  operands.require(!drops_rows(spec) || (x.shape.rank() == 1) != (order.shape.rank() == 1),
-                   "either x or y must be of rows, and the other of pairs");
+  operands.require(
+      !(drops_rows(spec) || is_partial) || (x.shape.rank() == 1) != (order.shape.rank() == 1),
+      "either x or y must be of rows, and the other of pairs");
   check_end_of_rows(operands, spec);
   operands.expect("y", Access::kWrite, x.dtype, order.shape);
   operands.done();
@@ -135,10 +162,24 @@ OpCost sort_rows_cost(const OpSpec& spec) {
   return elementwise_cost<1>(without_tally(spec));
 }
 
-/// The second map is only handed to the backward.
-template <int kFlopsPerElement>
+/// The second map is only handed to the backward. Of partial maps, each expected row is read and
+/// written, by gather_rows, or read and added to the others of its token.
+template <int kFlopsPerElement, size_t kRowsOperand>
 OpCost moved_rows_cost(const OpSpec& spec) {
-  OpCost cost = elementwise_cost<kFlopsPerElement>(spec);
+  OpSpec priced = spec;
+  if (const PartialMaps maps = partial_maps(spec); maps.are_partial()) {
+    priced.operands[kRowsOperand].shape[0] = maps.expected_rows;
+    if (kRowsOperand != 0) {
+      priced.operands[0].shape[0] = std::min(spec.operands[0].shape[0], maps.expected_rows);
+    }
+  }
+  OpCost cost = elementwise_cost<kFlopsPerElement>(priced);
+  cost.bytes_read -= size_bytes(spec.operands[2]);
+  return cost;
+}
+
+OpCost permuted_cost(const OpSpec& spec) {
+  OpCost cost = elementwise_cost<0>(spec);
   cost.bytes_read -= size_bytes(spec.operands[2]);
   return cost;
 }
@@ -208,6 +249,10 @@ IntegerNeed expert_needs(const OpSpec& spec, size_t /*operand*/) {
 
 /// Of the maps; then of the offsets.
 IntegerNeed map_needs(const OpSpec& spec, size_t operand) {
+  if (partial_maps(spec).are_partial()) {
+    const size_t other = operand == 1 ? 2 : 1;
+    return {.rule = IntegerRule::kPartialMap, .limit = spec.operands[other].shape.num_elems()};
+  }
   return operand == 3 ? IntegerNeed{.rule = IntegerRule::kOffsets,
                                     .limit = spec.operands[1].shape.num_elems()}
                       : IntegerNeed{.rule = IntegerRule::kPermutation};
@@ -221,8 +266,10 @@ void add_move(GraphBuilder& builder, std::string op, const std::array<ValueId, 4
     operands.push_back({rows.offsets});
   }
   operands.push_back({values[3], Access::kWrite});
-  builder.add_node(std::move(op), to_attributes(MovedRowsAttributes{.dropped = {rows.drops}}),
-                   operands, site);
+  builder.add_node(
+      std::move(op),
+      to_attributes(MovedRowsAttributes{.dropped = {rows.drops}, .partial = rows.partial}),
+      operands, site);
 }
 
 }  // namespace
@@ -248,7 +295,7 @@ const OpDefinition kGatherRowsOp{
     .family = OpFamily::kMemoryBound,
     .kind = OpKind::kCopy,
     .check = check_gather_rows,
-    .cost = moved_rows_cost<0>,
+    .cost = moved_rows_cost<0, 3>,
     .kernel_rate = {.part = 0.86},
     .backward = gather_rows_backward,
     .recompute = Recompute::kNorms,
@@ -263,7 +310,7 @@ const OpDefinition kSumRowsOp{
     .family = OpFamily::kMemoryBound,
     .kind = OpKind::kElementwise,
     .check = check_sum_rows,
-    .cost = moved_rows_cost<1>,
+    .cost = moved_rows_cost<1, 0>,
     .kernel_rate = {.part = 0.91},
     .backward = sum_rows_backward,
     .split = kNeverSplit,
@@ -278,7 +325,7 @@ const OpDefinition kPermuteElemsOp{
     .family = OpFamily::kMemoryBound,
     .kind = OpKind::kCopy,
     .check = check_permute_elems,
-    .cost = moved_rows_cost<0>,
+    .cost = permuted_cost,
     .backward = permute_elems_backward,
     .recompute = Recompute::kNone,
     .split = kNeverSplit,
@@ -356,6 +403,26 @@ ExpertRows sort_rows(GraphBuilder& builder, ValueId experts, int64_t num_experts
   }
   builder.add_node("sort_rows", to_attributes(SortRowsAttributes{.watch = {tally.has_value()}}),
                    operands, site);
+  return rows;
+}
+
+ExpertRows sort_rows_into(GraphBuilder& builder, ValueId experts, int64_t num_experts,
+                          const RowRoom& room, std::string_view site) {
+  const Shape pairs = builder.value(experts).shape;
+  const auto add = [&](std::string_view suffix, DType dtype, const Shape& shape) {
+    return builder.add_activation(fmt::format("{}{}", site, suffix), dtype, shape);
+  };
+  const ExpertRows rows{.row_of = add(".row_of", DType::kI32, pairs),
+                        .pair_of = add(".pair_of", DType::kI32, {room.rows}),
+                        .offsets = add(".offsets", DType::kI32, {num_experts + 1}),
+                        .counts = add(".counts", DType::kF32, {num_experts}),
+                        .partial = {room.expected}};
+  builder.add_node(
+      "sort_rows", to_attributes(SortRowsAttributes{.room = {true, room.drops}}),
+      std::array{Operand{experts}, Operand{rows.row_of, Access::kWrite},
+                 Operand{rows.pair_of, Access::kWrite}, Operand{rows.offsets, Access::kWrite},
+                 Operand{rows.counts, Access::kWrite}},
+      site);
   return rows;
 }
 

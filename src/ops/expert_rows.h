@@ -4,6 +4,7 @@
 
 #include "ops/graph.h"
 #include "ops/op.h"
+#include "ops/partial_maps.h"
 #include "ops/tally.h"
 
 namespace braid {
@@ -17,10 +18,28 @@ namespace braid {
 /// [E], tally i64 [E]. row_of and pair_of are each other's inverse: the row of each pair, the pair
 /// of each row. Expert e has the rows [offsets[e], offsets[e+1]), which may be none, and counts[e]
 /// is their number, which the tally, if there is one, adds up. An expert outside [0, E) is a
-/// DeviceError naming it on the CPU. Attributes:
+/// DeviceError naming it on the CPU.
+///
+/// With `room`, the maps are partial (ops/partial_maps.h): R may be any number. A pair may have no
+/// expert, which is written as expert E, and rows from R on lack room; if `drops`, their pairs have
+/// none. counts are those without a limit, and there is no tally. Attributes:
+struct SortRoom {
+  bool is_limited = false;
+  bool drops = false;
+  void fields(auto&& visit) {
+    visit("is_limited", is_limited);
+    visit("drops", drops);
+  }
+  friend bool operator==(const SortRoom&, const SortRoom&) = default;
+};
+
 struct SortRowsAttributes {
   WatchAttribute watch = {};
-  void fields(auto&& visit) { visit.optional(watch); }
+  SortRoom room = {};
+  void fields(auto&& visit) {
+    visit.optional(watch);
+    visit.optional(room);
+  }
 };
 
 /// gather_rows: x [T,C], pair_of i32 [R], row_of i32 [T,K] -> y [R,C]; y[r] = x[pair_of[r] / K].
@@ -36,7 +55,12 @@ struct SortRowsAttributes {
 /// With `drops`, these three have another operand behind the maps, offsets i32 [E+1]: the rows from
 /// offsets[E] on are of pairs that nobody computes (drop_rows.h). gather_rows does not write them,
 /// sum_rows does not read them and adds 0, and permute_elems, where either x or y is of rows, of
-/// rank 1, gives 0 for their elements. So gradients of dropped pairs are 0. Attributes:
+/// rank 1, gives 0 for their elements. So gradients of dropped pairs are 0.
+///
+/// With `partial`, the maps of these three are partial (ops/partial_maps.h), and R may be any
+/// number. gather_rows does not write rows of no pair; sum_rows adds 0 for a pair without a row,
+/// and NaN for one that lacks room; so does permute_elems give 0 and NaN for pairs, and 0 for rows
+/// of no pair. Rows of gather_rows may then be FP8. Attributes:
 struct DroppedRows {
   bool drops = false;
   void fields(auto&& visit) { visit("drops", drops); }
@@ -45,7 +69,11 @@ struct DroppedRows {
 
 struct MovedRowsAttributes {
   DroppedRows dropped = {};
-  void fields(auto&& visit) { visit.optional(dropped); }
+  PartialMaps partial = {};
+  void fields(auto&& visit) {
+    visit.optional(dropped);
+    visit.optional(partial);
+  }
 };
 
 /// routed_swiglu: gate_up [R,2F], weights f32 [R], offsets i32 [E+1] -> y [R,F]; y[r] = weights[r]
@@ -76,11 +104,22 @@ struct ExpertRows {
   ValueId counts;   ///< f32 [E]
   /// Rows from the last offset on are of dropped pairs; `counts` has them, too.
   bool drops = false;
+  PartialMaps partial = {};
+};
+
+/// Rows for some of the pairs.
+struct RowRoom {
+  int64_t rows = 0;      ///< R
+  int64_t expected = 0;  ///< rows that there are with equal loads
+  bool drops = false;
 };
 
 /// `tally`: i64 [num_experts], a value of kind kTally; nothing: rows are not counted.
 ExpertRows sort_rows(GraphBuilder& builder, ValueId experts, int64_t num_experts,
                      std::optional<ValueId> tally, std::string_view site);
+/// The same of pairs of which some have no expert, for rows of limited room.
+ExpertRows sort_rows_into(GraphBuilder& builder, ValueId experts, int64_t num_experts,
+                          const RowRoom& room, std::string_view site);
 ValueId gather_rows(GraphBuilder& builder, ValueId x, const ExpertRows& rows,
                     std::string_view site);
 ValueId sum_rows(GraphBuilder& builder, ValueId x, const ExpertRows& rows, std::string_view site);

@@ -62,6 +62,11 @@ std::vector<int32_t> valid_integers(const OpSpec& spec, size_t operand) {
         fill_offsets(std::span(values).subspan(i, static_cast<size_t>(need.run)), need.limit);
       }
       break;
+    case IntegerRule::kPartialMap:
+      for (size_t i = 0; i < values.size(); ++i) {
+        values[i] = static_cast<int32_t>(std::min<int64_t>(static_cast<int64_t>(i), need.limit));
+      }
+      break;
   }
   return values;
 }

@@ -14,6 +14,8 @@ enum class IntegerRule : uint8_t {
                   ///< have this rule, they are each other's inverses
   kOffsets,       ///< ascending from 0 to limit
   kOffsetsOfAll,  ///< the same in each run of `run` elements
+  kPartialMap,    ///< each number in [0, limit) at most once, or `limit` (ops/partial_maps.h);
+                  ///< two operands of a spec are each other's inverses
 };
 
 struct IntegerNeed {
@@ -26,7 +28,8 @@ struct IntegerNeed {
 IntegerNeed integer_need(const OpSpec& spec, size_t operand);
 
 /// Random elements that an op accepts in an i32 operand, the same for the same spec. Offsets divide
-/// their range into equal parts, but for one element. Permutations are their own inverses.
+/// their range into equal parts, but for one element. Permutations are their own inverses. Partial
+/// maps map as many numbers as they can to themselves.
 std::vector<int32_t> valid_integers(const OpSpec& spec, size_t operand);
 
 }  // namespace braid

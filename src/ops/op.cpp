@@ -26,6 +26,7 @@
 #include "ops/expert_rows.h"
 #include "ops/grouped_linear.h"
 #include "ops/head_norm.h"
+#include "ops/host_slots.h"
 #include "ops/linear.h"
 #include "ops/linear_swiglu.h"
 #include "ops/magnitude.h"
@@ -193,6 +194,7 @@ constexpr std::array kOps = {
     &kCombineRowsOp,
     &kRowsToBlocksOp,
     &kBlocksToRowsOp,
+    &kHostSlotsOp,
     &kOffloadOp,
     &kReloadOp,
     &kUndefineOp,

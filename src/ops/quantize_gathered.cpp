@@ -19,8 +19,15 @@ void check_quantize_gathered(const OpSpec& spec) {
   const OperandSpec& row_of = operands.next("row_of", Access::kRead, 2);
   operands.require(pair_of.dtype == DType::kI32 && row_of.dtype == DType::kI32,
                    "indices must be i32");
-  operands.require(row_of.shape[0] == x.shape[0] && row_of.shape.num_elems() == pair_of.shape[0],
-                   "row_of must be [T,K], and pair_of [T K], of x's T rows");
+  const bool is_partial = attributes.partial.are_partial();
+  operands.require(
+      row_of.shape[0] == x.shape[0] && (is_partial || row_of.shape.num_elems() == pair_of.shape[0]),
+      "row_of must be [T,K], and pair_of [T K], of x's T rows");
+  operands.require(
+      attributes.partial.expected_rows >= 0 && attributes.partial.expected_rows <= pair_of.shape[0],
+      "expected_rows must be at most the rows");
+  operands.require(!is_partial || !attributes.dropped.drops,
+                   "partial maps say themselves which rows are dropped");
   if (attributes.dropped.drops) {
     next_offsets(operands);
   }
@@ -36,14 +43,25 @@ void check_quantize_gathered(const OpSpec& spec) {
   operands.done();
 }
 
-/// The kernel reads one of the two maps.
+/// The kernel reads one of the two maps. Of partial ones the expected rows are rounded.
 OpCost quantize_gathered_cost(const OpSpec& spec) {
-  OpCost cost = elementwise_cost<4>(spec);
+  const auto attributes = attributes_of<QuantizeGatheredAttributes>(spec);
+  OpSpec priced = spec;
+  if (attributes.partial.are_partial()) {
+    const auto y = static_cast<size_t>(QuantizeGatheredOperands(attributes).y);
+    priced.operands[y].shape[0] = attributes.partial.expected_rows;
+    priced.operands[y + 1].shape[0] = attributes.partial.expected_rows;
+  }
+  OpCost cost = elementwise_cost<4>(priced);
   cost.bytes_read -= size_bytes(spec.operands[2]);
   return cost;
 }
 
 IntegerNeed map_needs(const OpSpec& spec, size_t operand) {
+  if (attributes_of<QuantizeGatheredAttributes>(spec).partial.are_partial()) {
+    const size_t other = operand == 1 ? 2 : 1;
+    return {.rule = IntegerRule::kPartialMap, .limit = spec.operands[other].shape.num_elems()};
+  }
   return operand == 3 ? IntegerNeed{.rule = IntegerRule::kOffsets,
                                     .limit = spec.operands[1].shape.num_elems()}
                       : IntegerNeed{.rule = IntegerRule::kPermutation};

@@ -12,12 +12,15 @@ namespace braid {
 /// The rows that gather_rows would make (ops/expert_rows.h), rounded to FP8 before they go to other
 /// ranks. Elements and scales have the bits that `quantize_grouped` gives a row; but the scales of
 /// a row lie together, as they travel. C is a multiple of 128. With `drops`, rows from offsets[E]
-/// on are not written; the tally does not count them.
+/// on are not written; the tally does not count them. With `partial`, the maps are partial
+/// (ops/partial_maps.h): rows of no pair are not written, and not counted.
 struct QuantizeGatheredAttributes {
   DroppedRows dropped = {};
+  PartialMaps partial = {};
   WatchAttribute watch = {};
   void fields(auto&& visit) {
     visit.optional(dropped);
+    visit.optional(partial);
     visit.optional(watch);
   }
 };

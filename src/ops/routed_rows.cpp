@@ -18,7 +18,8 @@ namespace {
 
 /// The owner's rows and the room of an exchange.
 struct ExchangedRows {
-  int64_t owned = 0;
+  int64_t owned = 0;  ///< rows of the operand
+  int64_t equal = 0;  ///< of them with equal loads
   int64_t room = 0;
   int64_t copies = 1;
 };
@@ -29,7 +30,10 @@ ExchangedRows exchanged_rows(const OpSpec& spec) {
   const auto at = static_cast<size_t>(ExpertExchangeOperands(spec).y);
   const int64_t y = spec.operands[at].shape[0];
   const bool dispatches = communicates_as(spec, CommOp::kDispatchRows);
-  return {.owned = dispatches ? x : y, .room = dispatches ? y : x, .copies = attributes.copies};
+  return {.owned = dispatches ? x : y,
+          .equal = attributes.equal.rows_or(dispatches ? x : y),
+          .room = dispatches ? y : x,
+          .copies = attributes.copies};
 }
 
 /// Whether it moves rows between blocks and the room of the rank that holds their experts.
@@ -51,7 +55,7 @@ int64_t limit_of_offsets(const OpSpec& spec) {
       if (need.rule == IntegerRule::kOffsets) {
         return need.limit;
       }
-      if (need.rule == IntegerRule::kPermutation) {
+      if (need.rule == IntegerRule::kPermutation || need.rule == IntegerRule::kPartialMap) {
         return 0;
       }
     }
@@ -108,7 +112,7 @@ RoutedRows::RoutedRows(const Program& program, double load) : load_(load) {
     }
     if (exchanges_rows(spec)) {
       const ExchangedRows rows = exchanged_rows(spec);
-      equal_rows_[rows.room] = std::min(rows.room, rows.owned * rows.copies);
+      equal_rows_[rows.room] = std::min(rows.room, rows.equal * rows.copies);
     }
   }
 }
@@ -121,7 +125,7 @@ OpSpec RoutedRows::priced(const OpSpec& spec) const {
     const OpSpec plain = without_tally(spec);
     const ExchangedRows rows = exchanged_rows(plain);
     const int64_t most = std::max<int64_t>(1, rows.room / rows.copies);
-    return with_rows(plain, rows.owned, std::min(times(rows.owned, load_), most));
+    return with_rows(plain, rows.owned, std::min(times(rows.equal, load_), most));
   }
   const auto found =
       equal_rows_.find(holds_blocks(spec) ? rows_in_room(spec) : limit_of_offsets(spec));

@@ -28,6 +28,9 @@ void check_experts(const MeshSizes& sizes) {
   check(sizes.expert_replicas >= 1 && sizes.expert_data() % sizes.expert_replicas == 0,
         "{} copies of sharded experts: must divide the {} ranks that hold the same experts",
         sizes.expert_replicas, sizes.expert_data());
+  check(sizes.expert_hosts >= 1 && sizes.expert % sizes.expert_hosts == 0,
+        "{} hosts: must divide the {} ranks with different experts", sizes.expert_hosts,
+        sizes.expert);
 }
 
 /// Positions begin, begin + step, ... that are below end.
@@ -161,6 +164,16 @@ GroupShape expert_shape(std::string_view name, const MeshSizes& sizes, const Exp
 
   if (name == "expert.exchange") {
     return shape(GroupKind::kExpert, all_tensor, all_experts, own_data, own_pipeline);
+  }
+  const int experts_of_host = sizes.expert / sizes.expert_hosts;
+  if (name == "expert.host") {
+    return shape(GroupKind::kExpert, all_tensor, block(at.expert, experts_of_host), own_data,
+                 own_pipeline);
+  }
+  if (name == "expert.rail") {
+    return shape(GroupKind::kExpert, own_tensor,
+                 {at.expert % experts_of_host, sizes.expert, experts_of_host}, own_data,
+                 own_pipeline);
   }
   if (name == "expert.tensor") {
     return shape(GroupKind::kTensor, all_tensor, own_expert, own_data, own_pipeline);

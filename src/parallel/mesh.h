@@ -26,6 +26,8 @@ struct MeshSizes {
   int expert = 1;           ///< number of ranks over which experts are distributed
   int expert_tensor = 1;    ///< number of ranks over which each expert is split
   int expert_replicas = 1;  ///< copies of sharded state over the ranks that hold the same experts
+  int expert_hosts = 1;     ///< hosts over which the experts are distributed, if ranks of different
+                            ///< hosts exchange one copy of a token
 
   int num_ranks() const { return per_stage() * pipeline; }
   /// Ranks of a pipeline stage.
@@ -66,6 +68,7 @@ inline constexpr std::string_view kBackwardGroup = "pipeline.backward";
 ///    gradient.replica        ranks that hold the same shard (HSDP)
 ///    tensor.kv               tensor ranks that hold the same key/value heads
 ///    expert.exchange         ranks that together hold all experts and exchange rows
+///    expert.host, expert.rail   of these: ranks of one host; one rank of each host
 ///    expert.tensor           ranks that hold parts of the same experts
 ///    expert.data             ranks that hold the same parts: they compute gradients of the same
 ///                            weights; expert.data.shard and expert.data.replica as for "gradient"

@@ -320,7 +320,8 @@ ExpertShard expert_shard(const Mesh& mesh, int rank, const ParallelOptions& opti
           .tensor_index = at.expert_tensor,
           .capacity = options.expert_capacity,
           .drops = options.drops_rows,
-          .blocks = options.blocks_of_rows};
+          .blocks = options.blocks_of_rows,
+          .hosts = mesh.sizes().expert_hosts};
 }
 
 bool shares_tied_embedding(const ModelSpec& model, const Mesh& mesh, int rank,

@@ -63,6 +63,21 @@ std::string describe_blocks(const RunSpec& run, const ExpertShard& experts, int6
           : "");
 }
 
+std::string describe_slots(const RunSpec& run, const ExpertShard& experts, int64_t tokens) {
+  const HostRoom room = host_room(run.model, experts, tokens);
+  return fmt::format(
+      "exchange  one copy of a token for each of {} hosts, in blocks of {} slots; of the {} tokens "
+      "of "
+      "a rank {} go to a host with equal loads\n",
+      experts.hosts, room.block_rows, tokens, room.expected_slots / experts.hosts);
+}
+
+std::string describe_exchange(const RunSpec& run, const ExpertShard& experts, int64_t tokens) {
+  return experts.blocks         ? describe_blocks(run, experts, tokens)
+         : experts.over_hosts() ? describe_slots(run, experts, tokens)
+                                : "";
+}
+
 std::string describe_experts(const RunSpec& run) {
   const ExpertShard experts = expert_shard(run.mesh, 0, run.parallel);
   const int64_t tokens = tokens_of_rank(run);
@@ -72,8 +87,7 @@ std::string describe_experts(const RunSpec& run) {
       experts.tensor > 1 ? fmt::format(" x {} parts", experts.tensor) : "",
       expert_room(run.model, experts, tokens),
       tokens * run.model.experts_per_token * experts.tensor,
-      experts.drops ? ", more are dropped" : "",
-      experts.blocks ? describe_blocks(run, experts, tokens) : "");
+      experts.drops ? ", more are dropped" : "", describe_exchange(run, experts, tokens));
 }
 
 std::string describe_capacity(const RunSpec& run) {

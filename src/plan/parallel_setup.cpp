@@ -57,7 +57,7 @@ LinkSpec link_spec(double latency_us, double gb_per_s) {
 
 }  // namespace
 
-MeshSizes mesh_sizes(const RunConfig& config, const ModelSpec& model) {
+MeshSizes mesh_sizes(const RunConfig& config, const ModelSpec& model, int64_t expert_hosts) {
   const ParallelConfig& parallel = config.parallel;
   const int64_t rows = microbatch_sequences(config) * config.train.sequence / parallel.context;
   const TensorShard tensor{
@@ -65,7 +65,8 @@ MeshSizes mesh_sizes(const RunConfig& config, const ModelSpec& model) {
   check_tensor_parallel(model, tensor, rows);
   const ContextShard context = context_of(parallel, exchanged_heads(model, tensor));
   check_context_parallel(model, tensor, context, config.train.sequence);
-  check_expert_parallel(model, {.size = parallel.expert, .tensor = parallel.expert_tensor});
+  check_expert_parallel(
+      model, {.size = parallel.expert, .tensor = parallel.expert_tensor, .hosts = expert_hosts});
   return {.tensor = static_cast<int>(parallel.tensor),
           .context = static_cast<int>(parallel.context),
           .data = static_cast<int>(parallel.data),
@@ -75,7 +76,8 @@ MeshSizes mesh_sizes(const RunConfig& config, const ModelSpec& model) {
           .kv_replicas = static_cast<int>(kv_sharers(model, tensor.size)),
           .expert = static_cast<int>(parallel.expert),
           .expert_tensor = static_cast<int>(parallel.expert_tensor),
-          .expert_replicas = static_cast<int>(expert_replicas(parallel))};
+          .expert_replicas = static_cast<int>(expert_replicas(parallel)),
+          .expert_hosts = static_cast<int>(expert_hosts)};
 }
 
 ParallelOptions parallel_options(const RunConfig& config, const ModelSpec& model,

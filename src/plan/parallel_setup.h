@@ -10,8 +10,9 @@
 namespace braid {
 
 /// Sizes of the mesh that section [parallel] asks for. Requires: `config` is validated and
-/// resolved. Throws ConfigError if the model cannot be split that way.
-MeshSizes mesh_sizes(const RunConfig& config, const ModelSpec& model);
+/// resolved. `expert_hosts`: ExchangeSetup::hosts. Throws ConfigError if the model cannot be split
+/// that way.
+MeshSizes mesh_sizes(const RunConfig& config, const ModelSpec& model, int64_t expert_hosts);
 
 /// The rest of section [parallel]: stages, schedule, shards. `mesh` has the sizes that `mesh_sizes`
 /// returns. Throws ConfigError naming the rule, the values and the nearest valid settings if the

@@ -169,14 +169,15 @@ RouterLosses router_losses(const RunConfig& config, const ModelSpec& model) {
     throw_config_error(
         "moe.balance_loss = {}, moe.sequence_balance_loss = {}, moe.z_loss = {}, "
         "moe.bias_update_rate = {}, moe.expert_capacity = {}, moe.drop = {}, moe.capacity = {}, "
-        "moe.on_overflow = {}, moe.exchange = {}, moe.watch = {}, moe.watch_counts = {}, "
+        "moe.on_overflow = {}, moe.exchange = {}, moe.exchange_hosts = {}, moe.watch = {}, "
+        "moe.watch_counts = {}, "
         "moe.force_balance = {}, "
         "moe.force_skew = {}, moe.replay = {}, moe.record = {}, moe.record_steps = {}: the model "
         "has no experts; remove these keys, or set model.experts",
         config.moe.balance_loss, config.moe.sequence_balance_loss, config.moe.z_loss, rate,
         config.moe.expert_capacity, quote(config.moe.drop), config.moe.capacity,
-        quote(config.moe.on_overflow), quote(config.moe.exchange), config.moe.watch,
-        config.moe.watch_counts, config.moe.force_balance, config.moe.force_skew,
+        quote(config.moe.on_overflow), quote(config.moe.exchange), config.moe.exchange_hosts,
+        config.moe.watch, config.moe.watch_counts, config.moe.force_balance, config.moe.force_skew,
         quote(config.moe.replay), quote(config.moe.record), config.moe.record_steps);
   }
   return {};
@@ -266,10 +267,11 @@ RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
   run.model.router.drops_by_position = choice<DropChoice>(config.moe.drop) == DropChoice::kPosition;
   check_model_size(run.model);
   check_batch_size(config.train, run.model);
-  run.mesh = Mesh(mesh_sizes(config, run.model));
+  const ExchangeSetup exchange =
+      exchange_setup(config, costs == nullptr ? nullptr : &costs->cluster());
+  run.mesh = Mesh(mesh_sizes(config, run.model, exchange.hosts));
   run.parallel = parallel_options(config, run.model, run.mesh);
-  run.parallel.blocks_of_rows =
-      exchanges_blocks(config, costs == nullptr ? nullptr : &costs->cluster());
+  run.parallel.blocks_of_rows = exchange.by_blocks;
   run.dtype = choice<DType>(config.train.dtype);
   run.fp8 = fp8_recipe(config, run.model);
   check_rows_in_blocks(run);

@@ -28,12 +28,12 @@ class RankEmulationTest : public ::testing::TestWithParam<std::string> {
                           PlannedRanks::kEveryPlaceInFull};
 };
 
-INSTANTIATE_TEST_SUITE_P(
-    Layouts, RankEmulationTest,
-    ::testing::ValuesIn(thinned<std::string>({"tensor_pipeline", "tensor_copies", "parameters",
-                                              "experts", "ring", "a2a", "experts_in_blocks"},
-                                             2)),
-    [](const auto& layout) { return layout.param; });
+INSTANTIATE_TEST_SUITE_P(Layouts, RankEmulationTest,
+                         ::testing::ValuesIn(thinned<std::string>(
+                             {"tensor_pipeline", "tensor_copies", "parameters", "experts", "ring",
+                              "a2a", "experts_in_blocks", "experts_over_hosts"},
+                             2)),
+                         [](const auto& layout) { return layout.param; });
 
 TEST_P(RankEmulationTest, EveryRankRunsAlone) {
   for (const RankPlan& planned : run_.plan().ranks) {

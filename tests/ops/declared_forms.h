@@ -24,6 +24,7 @@
 #include "ops/expert_rows.h"
 #include "ops/grouped_linear.h"
 #include "ops/head_norm.h"
+#include "ops/host_slots.h"
 #include "ops/linear.h"
 #include "ops/magnitude.h"
 #include "ops/mamba2.h"
@@ -1253,6 +1254,7 @@ class DeclaredForms {
          {"x", "row_of", "pair_of", "y"}});
     add({{"permute_elems", {}, {read(data_, {8, 3}), maps[1], maps[0], write(data_, {kRows})}},
          {"x", "order", "inverse", "y"}});
+    add_partial_maps();
     add({{"routed_swiglu",
           {},
           {read(data_, gate_up), weights, offsets, write(data_, {kRows, kWidth})}},
@@ -1315,6 +1317,44 @@ class DeclaredForms {
     add({{"combine_rows", attributes(false), {held, offsets, write(data_, {kRows, kWidth})}},
          {"x", "offsets_of_all", "y"},
          {{0, 0}, {2, 0}}});
+  }
+
+  /// 24 pairs of 8 tokens, and room for 20 rows; 2 hosts with 4 tokens each and blocks of 3.
+  void add_partial_maps() {
+    constexpr int64_t kRoom = 20;
+    const OperandSpec pair_of = read(DType::kI32, {kRoom});
+    const OperandSpec row_of = read(DType::kI32, {8, 3});
+    const auto partial = to_attributes(MovedRowsAttributes{.partial = {16}});
+    add({{"sort_rows",
+          to_attributes(SortRowsAttributes{.room = {.is_limited = true}}),
+          {row_of, write(DType::kI32, {8, 3}), write(DType::kI32, {kRoom}), write(DType::kI32, {6}),
+           write(DType::kF32, {5})}},
+         {"experts", "row_of", "pair_of", "offsets", "counts"},
+         {{2, 0}}});
+    add({{"gather_rows",
+          partial,
+          {read(data_, {8, kWidth}), pair_of, row_of, write(data_, {kRoom, kWidth})}},
+         {"x", "pair_of", "row_of", "y"},
+         {{2, 1}}});
+    add({{"sum_rows",
+          partial,
+          {read(data_, {kRoom, kWidth}), row_of, pair_of, write(data_, {8, kWidth})}},
+         {"x", "row_of", "pair_of", "y"},
+         {{1, 1}}});
+    add({{"permute_elems", partial, {read(data_, {8, 3}), pair_of, row_of, write(data_, {kRoom})}},
+         {"x", "order", "inverse", "y"}});
+    for (const bool watch : {false, true}) {
+      add({{"host_slots",
+            to_attributes(HostSlotsAttributes{
+                .member = 1, .hosts = 2, .experts = 6, .block_rows = 3, .watch = {watch}}),
+            {row_of, write(DType::kI32, {4, 2}), write(DType::kI32, {6}),
+             write(DType::kI32, {8, 1}), write(DType::kI32, {6}), write(DType::kI32, {6, 3})}},
+           {"experts_of_all", "slot_of", "token_of", "came_slot_of", "came_token_of", "choices"}});
+      if (watch) {
+        list_.back().spec.operands.push_back(tally_spec(RoomTally::kSize));
+        list_.back().names.emplace_back("tally");
+      }
+    }
   }
 
   /// The same in blocks of 14 rows.

@@ -137,9 +137,10 @@ TEST(DeclaredForm, OfIntegersIsRefusedUnlessBytesAreJustMoved) {
       "lion",       "sgd",          "muon_mean",   "take_matrix",    "put_matrix",
       "normalize",  "weighted_sum", "muon_update", "average_weights"};
   const std::string_view only_accumulators[] = {
-      "drop_rows",     "cross_entropy_merge", "route",          "route_backward",
-      "count_choices", "count_by_sequence",   "router_losses",  "router_losses_backward",
-      "carry_states",  "sequence_losses",     "preference_loss"};
+      "drop_rows",         "cross_entropy_merge", "route",
+      "route_backward",    "host_slots",          "count_choices",
+      "count_by_sequence", "router_losses",       "router_losses_backward",
+      "carry_states",      "sequence_losses",     "preference_loss"};
   const DeclaredForms integers(DType::kI32);
   for (const DeclaredForm& form : integers.list()) {
     const bool has_no_data =
@@ -224,7 +225,12 @@ TEST(DeclaredForm, WithoutAnAttributeIsRefusedByName) {
         expect_refused(spec, "operand");  // an op without it has no starts
         continue;
       }
+      if (name == "expected_rows") {  // without it the maps have all pairs
+        expect_refused(spec, "");
+        continue;
+      }
       if (name == "drops" && form.spec.find_attribute("group") == nullptr &&
+          form.spec.op != "host_slots" && form.spec.op != "sort_rows" &&
           !is_of_row_blocks(form.spec)) {
         expect_refused(spec, "operand y has access");  // an op without it has no offsets
         continue;
@@ -359,6 +365,7 @@ TEST(RecomputeClass, IsThatOfTheDocumentation) {
                                             "router_losses",
                                             "sort_rows",
                                             "drop_rows",
+                                            "host_slots",
                                             "permute_elems",
                                             "cached_attention",
                                             "cached_mamba2"};

@@ -32,7 +32,7 @@ TEST(Mesh, GroupsFollowMegatronsOrder) {
   EXPECT_EQ(mesh.group("data", 5).kind, GroupKind::kData);
 }
 
-constexpr std::array<std::string_view, 23> kGroupNames{"tensor",
+constexpr std::array<std::string_view, 25> kGroupNames{"tensor",
                                                        "tensor.kv",
                                                        "context",
                                                        "context.inner",
@@ -49,6 +49,8 @@ constexpr std::array<std::string_view, 23> kGroupNames{"tensor",
                                                        "loss",
                                                        "world",
                                                        "expert.exchange",
+                                                       "expert.host",
+                                                       "expert.rail",
                                                        "expert.tensor",
                                                        "expert.data",
                                                        "expert.data.shard",
@@ -67,7 +69,8 @@ TEST(Mesh, GroupsPartitionTheRanks) {
                    .kv_replicas = 2,
                    .expert = 6,
                    .expert_tensor = 2,
-                   .expert_replicas = 2});
+                   .expert_replicas = 2,
+                   .expert_hosts = 3});
   for (const std::string_view name : kGroupNames) {
     for (int rank = 0; rank < mesh.num_ranks(); ++rank) {
       const Group group = mesh.group(name, rank);
@@ -124,10 +127,23 @@ TEST(Mesh, ExpertTensorMayDifferFromTensor) {
   EXPECT_EQ(mesh.group("expert.data.replica", 13).ranks, (std::vector<int>{5, 13}));
 }
 
+// The ranks of a host, and those with the same place on each host.
+TEST(Mesh, RanksThatExchangeRowsAreOnHosts) {
+  const Mesh mesh({.data = 16, .pipeline = 2, .expert = 8, .expert_tensor = 2, .expert_hosts = 4});
+  EXPECT_EQ(mesh.group("expert.host", 22).ranks, (std::vector<int>{20, 21, 22, 23}));
+  EXPECT_EQ(mesh.group("expert.rail", 22).ranks, (std::vector<int>{18, 22, 26, 30}));
+  EXPECT_EQ(mesh.group("expert.rail", 22).kind, GroupKind::kExpert);
+  EXPECT_EQ(mesh.index_in("expert.rail", 22), 1);
+  const Mesh one_host({.data = 8, .expert = 4});
+  EXPECT_EQ(one_host.group("expert.host", 5).ranks, one_host.group("expert.exchange", 5).ranks);
+  EXPECT_EQ(one_host.group("expert.rail", 5).ranks, (std::vector<int>{5}));
+}
+
 TEST(Mesh, ExpertsThatDoNotDivideAStageAreABug) {
   EXPECT_THROW(Mesh({.data = 4, .pipeline = 2, .expert = 8}), InternalError);
   EXPECT_THROW(Mesh({.data = 4, .expert = 2, .expert_tensor = 4}), InternalError);
   EXPECT_THROW(Mesh({.data = 4, .expert = 2, .expert_replicas = 4}), InternalError);
+  EXPECT_THROW(Mesh({.data = 4, .expert = 4, .expert_hosts = 3}), InternalError);
 }
 
 TEST(Mesh, UnknownGroupIsAnError) {

@@ -184,6 +184,26 @@ const std::vector<Layout> kExpertLayouts = {
     {kExpertsModel, "ranks=4 pipeline=2 expert=2 schedule=zb-h1 moe.exchange=blocks"},
     {kExpertsModel, "ranks=4 expert=2 memory.recompute=full moe.exchange=blocks"},
     {kExpertsModel, "ranks=2 expert=2 moe.expert_capacity=0.8 moe.exchange=blocks"},
+    {kExpertsModel, "ranks=2 expert=2 moe.exchange=hosts moe.exchange_hosts=2"},
+    {kExpertsModel,
+     "ranks=3 context=3 expert=3 context_method=all_gather moe.exchange=hosts "
+     "moe.exchange_hosts=3"},
+    {kSharedExpertModel, "ranks=4 expert=4 moe.exchange=hosts moe.exchange_hosts=2"},
+    {kSharedExpertModel, "ranks=4 expert=4 moe.exchange=hosts moe.exchange_hosts=4"},
+    {kSharedExpertModel,
+     "ranks=8 expert=4 expert_tensor=2 moe.exchange=hosts moe.exchange_hosts=2"},
+    {kSharedExpertModel,
+     "ranks=4 tensor=2 sequence_parallel=true expert=4 moe.exchange=hosts moe.exchange_hosts=2"},
+    {kSharedExpertModel, "ranks=4 context=2 expert=4 moe.exchange=hosts moe.exchange_hosts=2"},
+    {kSharedExpertModel,
+     "ranks=8 pipeline=2 expert=4 schedule=zb-h1 moe.exchange=hosts moe.exchange_hosts=2"},
+    {kSharedExpertModel,
+     "ranks=4 expert=4 memory.recompute=full moe.exchange=hosts moe.exchange_hosts=2"},
+    {kSharedExpertModel,
+     "ranks=8 expert=4 shard=parameters memory.recompute=norms moe.exchange=hosts "
+     "moe.exchange_hosts=2"},
+    {kSharedExpertModel,
+     "ranks=4 expert=4 moe.exchange=hosts moe.exchange_hosts=2 moe.capacity=2.5"},
 };
 
 std::vector<Layout> layouts() {

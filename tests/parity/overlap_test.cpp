@@ -259,7 +259,14 @@ std::vector<Layout> expert_layouts() {
         "ranks=4 expert=2 shard=parameters moe.exchange=blocks moe.capacity=1 "
         "moe.on_overflow=drop",
         "ranks=4 pipeline=2 expert=2 virtual_stages=2 schedule=interleaved moe.exchange=blocks",
-        "ranks=4 expert=2 expert_tensor=2 train.dtype=bfloat16 moe.exchange=blocks"}) {
+        "ranks=4 expert=2 expert_tensor=2 train.dtype=bfloat16 moe.exchange=blocks",
+        "ranks=4 expert=4 moe.exchange=hosts moe.exchange_hosts=2",
+        "ranks=4 expert=4 shard=parameters moe.exchange=hosts moe.exchange_hosts=2 "
+        "moe.capacity=1 moe.on_overflow=drop",
+        "ranks=4 pipeline=2 expert=2 virtual_stages=2 schedule=interleaved moe.exchange=hosts "
+        "moe.exchange_hosts=2",
+        "ranks=4 expert=2 expert_tensor=2 train.dtype=bfloat16 memory.recompute=full "
+        "moe.exchange=hosts moe.exchange_hosts=2"}) {
     list.push_back(
         {std::string("model.experts=4 model.experts_per_token=2 model.expert_ffn=8 ") + layout});
   }
@@ -268,7 +275,8 @@ std::vector<Layout> expert_layouts() {
         "ranks=4 expert=2 shard=gradients train.fp8_dispatch=true",
         "ranks=4 pipeline=2 expert=2 schedule=zb-h1 train.fp8_dispatch=true",
         "ranks=4 tensor=2 train.microbatch=2 sequence_parallel=true expert=4 "
-        "train.fp8_dispatch=true"}) {
+        "train.fp8_dispatch=true",
+        "ranks=4 expert=4 moe.exchange=hosts moe.exchange_hosts=2 train.fp8_dispatch=true"}) {
     list.push_back({std::string("model.experts=4 model.experts_per_token=2 model.expert_ffn=128 "
                                 "model.width=128 train.fp8=block train.fp8_experts=true ") +
                     layout});

@@ -91,6 +91,18 @@ TEST(RoutedRows, OfBlocksAreTheOwnOnesAndThoseThatCome) {
   EXPECT_EQ(rows_of(program, 1.25, "all_to_all"), (Rows{2 * 48 * 33 * 4, 2 * 48 * 33 * 4}));
 }
 
+// 4 ranks on 2 hosts: of the rows of tokens that came there is room for 80, also at the experts.
+TEST(RoutedRows, BehindCopiesForHostsAreThoseOfEqualLoads) {
+  const Program program =
+      program_of({"parallel.ranks=4", "parallel.expert=4", "train.global_batch=8",
+                  "moe.exchange=hosts", "moe.exchange_hosts=2", "moe.capacity=1.25"});
+  EXPECT_EQ(rows_of(program, 1, "dispatch_rows"), (Rows{64, 64, 10, 64, 64, 3}));
+  EXPECT_EQ(rows_of(program, 1, "grouped_linear"), (Rows{64, 64, 3, 64}));
+  EXPECT_EQ(rows_of(program, 1.1, "grouped_linear")[0], 70);
+  EXPECT_EQ(rows_of(program, 3, "grouped_linear")[0], 80) << "the room";
+  EXPECT_EQ(rows_of(program, 3, "all_to_all"), (Rows{64, 64})) << "two blocks, sent whole";
+}
+
 // Copies by columns are as wide as so many rows, and an expert alone has as many as all.
 TEST(RoutedRows, AreThoseOfFp8CopiesToo) {
   for (const int64_t experts : {8, 2}) {

@@ -60,6 +60,13 @@ TEST(RunPlan, LayoutSaysWhoHasWhichExperts) {
       describe_layout(resolve_run(config, 0)),
       HasSubstr("more are dropped\nexchange  blocks of 5 rows for each pair of 4 ranks: 1.25 "
                 "times the rows of equal loads\n"));
+  config.moe.exchange = "hosts";
+  config.moe.exchange_hosts = 2;
+  config.moe.capacity = 1.1;
+  EXPECT_THAT(describe_layout(resolve_run(config, 0)),
+              HasSubstr("more are dropped\nexchange  one copy of a token for each of 2 hosts, in "
+                        "blocks of 4 slots; of the 4 tokens of a rank 3 go to a host with equal "
+                        "loads\n"));
 }
 
 TEST(RunPlan, LayoutSaysOfWhichTokensExpertsTakeHowManyRows) {
@@ -92,7 +99,9 @@ TEST(RunPlan, RefusesRatesOfBiasesThatAreNotThere) {
       message_of<ConfigError>([&] { resolve_run(config, 0); }),
       "moe.balance_loss = 0.01, moe.sequence_balance_loss = 0, moe.z_loss = 0, "
       "moe.bias_update_rate = 0.01, moe.expert_capacity = 0, moe.drop = \"probability\", "
-      "moe.capacity = 0, moe.on_overflow = \"rerun\", moe.exchange = \"auto\", moe.watch = 10, "
+      "moe.capacity = 0, moe.on_overflow = \"rerun\", moe.exchange = \"auto\", moe.exchange_hosts "
+      "= 0, "
+      "moe.watch = 10, "
       "moe.watch_counts = 500, moe.force_balance = false, moe.force_skew = 0, moe.replay = \"\", "
       "moe.record = \"\", "
       "moe.record_steps = 1: the model has no experts; remove these keys, or set model.experts");

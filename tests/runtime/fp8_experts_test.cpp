@@ -346,7 +346,10 @@ std::vector<Keys> exchanging_layouts() {
            {"parallel.ranks=2", "parallel.expert=2", "moe.capacity=0.3", "moe.on_overflow=drop"},
            {"parallel.ranks=2", "parallel.expert=2", "moe.capacity=0.4", "model.init_std=0.3"},
            {"parallel.ranks=2", "parallel.expert=2", "moe.expert_capacity=0.7"},
-           {"parallel.ranks=2", "parallel.expert=2", "model.shared_ffn=128"}}) {
+           {"parallel.ranks=2", "parallel.expert=2", "model.shared_ffn=128"},
+           {"parallel.ranks=4", "parallel.expert=4", "moe.exchange=hosts", "moe.exchange_hosts=2"},
+           {"parallel.ranks=4", "parallel.pipeline=2", "parallel.expert=2", "moe.exchange=hosts",
+            "moe.exchange_hosts=2", "moe.capacity=0.4", "model.init_std=0.3"}}) {
     list.push_back(keys);
   }
   return list;

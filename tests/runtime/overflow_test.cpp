@@ -112,6 +112,24 @@ TEST(Overflow, BlocksWithRoomForAllRowsHaveTheBitsOfADirectExchange) {
   }
 }
 
+// One copy of a token for each of two hosts: too few slots, or too few rows behind them.
+TEST(Overflow, StepsOverHostsRunAgainWithTheBitsOfEnoughRoom) {
+  const Keys over_hosts{"moe.exchange=hosts", "moe.exchange_hosts=2"};
+  for (const Keys& layout : layouts()) {
+    SCOPED_TRACE(testing::PrintToString(layout));
+    const Results ample = results_of(config_of(layout, over_hosts));
+    EXPECT_EQ(ample.reruns, (std::vector<int64_t>{0, 0, 0}));
+    for (const double loss : ample.outcome.losses) {
+      EXPECT_FALSE(std::isnan(loss));
+    }
+    Keys tight_keys = over_hosts;
+    tight_keys.emplace_back("moe.capacity=0.3");
+    const Results tight = results_of(config_of(layout, tight_keys));
+    expect_same_bits(tight.outcome, ample.outcome);
+    EXPECT_GE(tight.reruns[0], 2);
+  }
+}
+
 TEST(Overflow, EvaluationsRunAgain) {
   for (size_t i = 0; i < 2; ++i) {
     const Keys& layout = layouts()[4 * i];

@@ -35,8 +35,11 @@ inline RunConfig emulated_layout(RunConfig config, const std::string& name, int6
     config.overlap.comm_engine = "copy";
   } else if (name == "parameters") {
     parallel.shard = "parameters";
-  } else if (name == "experts" || name == "experts_in_blocks") {
-    config.moe.exchange = name == "experts" ? "direct" : "blocks";
+  } else if (name.starts_with("experts")) {
+    config.moe.exchange = name == "experts"             ? "direct"
+                          : name == "experts_in_blocks" ? "blocks"
+                                                        : "hosts";
+    config.moe.exchange_hosts = name == "experts_over_hosts" ? 2 : 0;
     config.model.experts = 2 * ranks;
     config.model.experts_per_token = 2;
     config.model.expert_ffn = config.model.width;

@@ -204,8 +204,11 @@ size_t scaled_product_bytes(const OpSpec& spec) {
   return kMaxGemmScratchBytes + WidenedFactors(spec, attributes_of<Attributes>(spec).block).bytes;
 }
 
+/// Pairs without an expert are sorted as those of one more.
 size_t sort_bytes(const OpSpec& spec) {
-  return sort_rows_scratch_bytes(spec.operands[0].shape.num_elems(), spec.operands[4].shape[0]);
+  const bool is_limited = attributes_of<SortRowsAttributes>(spec).room.is_limited;
+  return sort_rows_scratch_bytes(spec.operands[0].shape.num_elems(),
+                                 spec.operands[4].shape[0] + (is_limited ? 1 : 0));
 }
 
 size_t grouped_bytes(const OpSpec& /*spec*/) {

@@ -11,7 +11,6 @@
 #include "ir/dependencies.h"
 #include "ops/expert_exchange.h"
 #include "ops/op.h"
-#include "ops/row_blocks.h"
 #include "passes/analysis/job_spans.h"
 #include "passes/analysis/rank_independent.h"
 #include "passes/overlap_axis.h"
@@ -33,11 +32,15 @@ bool is_exchange(const Program& program, const Task& task) {
       program.groups[group->index()].ranks.size() == 1) {
     return false;
   }
-  const bool is_of_context =
-      communicates_as(spec, CommOp::kAllToAll) || communicates_as(spec, CommOp::kReduceScatter);
-  return program.groups[group->index()].kind == GroupKind::kContext
-             ? is_of_context
-             : exchanges_rows(spec) || exchanges_row_blocks(spec);
+  const bool is_all_to_all = communicates_as(spec, CommOp::kAllToAll);
+  switch (program.groups[group->index()].kind) {
+    case GroupKind::kContext:
+      return is_all_to_all || communicates_as(spec, CommOp::kReduceScatter);
+    case GroupKind::kExpert:
+      return is_all_to_all || exchanges_rows(spec);
+    default:
+      return exchanges_rows(spec);
+  }
 }
 
 class Delayer {

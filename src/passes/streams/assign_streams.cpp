@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ir/dependencies.h"
+#include "model/expert_shard.h"
 #include "ops/offload.h"
 #include "passes/gradients/gradient_tasks.h"
 #include "passes/overlap_axis.h"
@@ -226,9 +227,14 @@ std::vector<HandOver> find_hand_overs(const Program& program, const std::vector<
   return hand_overs;
 }
 
+/// Ranks of a host exchange rows while those of a rail do: over other links.
 std::string stream_name(const Program& program, std::optional<GroupId> group) {
-  return group ? fmt::format("comm.{}", group_kind_name(program.groups[group->index()].kind))
-               : "comm";
+  if (!group) {
+    return "comm";
+  }
+  const Group& its = program.groups[group->index()];
+  return its.name == kExpertRailGroup ? fmt::format("comm.{}", its.name)
+                                      : fmt::format("comm.{}", group_kind_name(its.kind));
 }
 
 StreamId comm_stream(Program& program, const Task& task, const AssignStreamsOptions& options) {

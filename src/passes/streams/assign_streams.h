@@ -21,9 +21,10 @@ struct AssignStreamsOptions {
 };
 
 /// Places communication on its own streams, so that it can run beside compute. There is one stream
-/// per parallel dimension ("comm.data", ...; "comm" for communication without a group). Two
-/// communicators of one dimension never run at the same time in this order; those of different
-/// dimensions should.
+/// per parallel dimension ("comm.data", ...; "comm" for communication without a group), and one
+/// more for ranks of several hosts that exchange rows of experts ("comm.expert.rail"), which use
+/// other links than those of one host. Two other communicators of one dimension never run at the
+/// same time in this order; those of different dimensions should.
 ///   before: wgrad(...) compute wgrad  all_reduce(-> rw main_grads) {group=0} compute comm
 ///   after:  wgrad(...) compute wgrad  all_reduce(-> rw main_grads) {group=0} comm.data comm
 ///

@@ -109,19 +109,22 @@ TEST(DelayContextWgrad, ReductionsOfGatheredKeysToo) {
             kBegin + dgrad("x -> f") + scatter + wgrad(0) + dgrad("y[0:32] -> d"));
 }
 
-// Rows of experts in blocks; other exchanges of these ranks are none of the backward's.
-TEST(DelayContextWgrad, ExchangesOfBlocksOfRowsToo) {
+// Rows of experts, in blocks of bytes or copies for hosts; what data ranks exchange is none of the
+// backward's.
+TEST(DelayContextWgrad, ExchangesOfRowsOfExpertsToo) {
   for (const std::string type : {"u8", "f32"}) {
-    std::string tables = kTables;
-    const std::string context = "group context.inner kind=context";
-    tables.replace(tables.find(context), context.size(), "group expert.exchange kind=expert");
-    for (const std::string name : {"f", "y"}) {
-      const std::string buffer = "buffer " + name + " ";
-      tables.replace(tables.find(buffer + "f32"), buffer.size() + 3, buffer + type);
+    for (const std::string kind : {"expert", "data"}) {
+      std::string tables = kTables;
+      const std::string context = "group context.inner kind=context";
+      tables.replace(tables.find(context), context.size(), "group expert.exchange kind=" + kind);
+      for (const std::string name : {"f", "y"}) {
+        const std::string buffer = "buffer " + name + " ";
+        tables.replace(tables.find(buffer + "f32"), buffer.size() + 3, buffer + type);
+      }
+      const Program program = parse_program(tables + kBegin + wgrad(0) + dgrad("x -> f") +
+                                            exchange("f -> y") + dgrad("y -> d"));
+      EXPECT_EQ(delay_context_wgrad(program, {}).report.changed, kind == "expert") << type;
     }
-    const Program program = parse_program(tables + kBegin + wgrad(0) + dgrad("x -> f") +
-                                          exchange("f -> y") + dgrad("y -> d"));
-    EXPECT_EQ(delay_context_wgrad(program, {}).report.changed, type == "u8") << type;
   }
 }
 

@@ -63,6 +63,7 @@ CpuKernel make_linear_wgrad(const OpSpec& spec, int num_workers);
 
 CpuKernel make_sort_rows(const OpSpec& spec, int num_workers);
 CpuKernel make_drop_rows(const OpSpec& spec, int num_workers);
+CpuKernel make_host_slots(const OpSpec& spec, int num_workers);
 CpuKernel make_rows_to_blocks(const OpSpec& spec, int num_workers);
 CpuKernel make_blocks_to_rows(const OpSpec& spec, int num_workers);
 CpuKernel make_gather_rows(const OpSpec& spec, int num_workers);

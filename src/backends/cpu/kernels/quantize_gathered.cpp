@@ -27,6 +27,7 @@ CpuKernel quantize_gathered_kernel(const OpSpec& spec) {
   const int64_t width = spec.operands[0].shape[1];
   const int64_t num_rows = spec.operands[1].shape[0];
   const int64_t per_token = spec.operands[2].shape[1];
+  const int64_t num_pairs = spec.operands[2].shape.num_elems();
   const int64_t num_experts =
       at.offsets < 0 ? 0 : spec.operands[static_cast<size_t>(at.offsets)].shape[0] - 1;
   return {.run = [=](const KernelArgs& args) {
@@ -40,8 +41,10 @@ CpuKernel quantize_gathered_kernel(const OpSpec& spec) {
     int64_t* const tally =
         at.tally < 0 ? nullptr : args.data<int64_t>(static_cast<size_t>(at.tally));
     round_all(args.workers, tally, end, row_grain(width), [&](int64_t r, Fp8Count* losses) {
-      write_row(x + pair_of[r] / per_token * width, width, y + r * width,
-                scales + r * (width / kBlock), losses);
+      if (pair_of[r] < num_pairs) {
+        write_row(x + pair_of[r] / per_token * width, width, y + r * width,
+                  scales + r * (width / kBlock), losses);
+      }
     });
   }};
 }

@@ -64,6 +64,7 @@ constexpr std::array kKernels = {
     KernelEntry{"linear_wgrad", make_linear_wgrad},
     KernelEntry{"sort_rows", make_sort_rows},
     KernelEntry{"drop_rows", make_drop_rows},
+    KernelEntry{"host_slots", make_host_slots},
     KernelEntry{"rows_to_blocks", make_rows_to_blocks},
     KernelEntry{"blocks_to_rows", make_blocks_to_rows},
     KernelEntry{"gather_rows", make_gather_rows},

@@ -2,7 +2,7 @@
 // the pairs, the second adds up the pieces and the experts, the third places the pairs. All sums
 // are of integers and a pair's row follows from its place alone, so any order of execution gives
 // the same result. An expert that does not exist, which `route` never writes, counts as the last
-// one.
+// one. With limited room, pairs without an expert are counted as those of one more.
 //
 // The others have one block for each row or piece of a row; all accesses have 16 bytes per thread
 // where rows are aligned.
@@ -17,6 +17,8 @@
 #include "backends/cuda/kernels/scratch_sizes.h"
 #include "backends/cuda/kernels/vector_rows.cuh"
 #include "ops/attributes.h"
+#include "ops/partial_maps.h"
+#include "ops/quantize.h"
 
 namespace braid {
 namespace {
@@ -32,25 +34,27 @@ constexpr int kRowsInFlight = 4;
 struct SortArgs {
   const int32_t* experts = nullptr;  // [T K]
   int32_t* row_of = nullptr;         // [T K]
-  int32_t* pair_of = nullptr;        // [T K]
+  int32_t* pair_of = nullptr;        // [R]
   int32_t* offsets = nullptr;        // [E+1]
   float* counts = nullptr;           // [E]
   int64_t* tally = nullptr;          // [E], if rows are counted
   int32_t* pieces = nullptr;         // [pieces, E]: pairs of an expert; then, in the pieces before
   int64_t num_pairs = 0;
+  int64_t num_rows = 0;
   int num_pieces = 0;
   int num_experts = 0;
+  int num_bins = 0;     // num_experts, and one more for pairs without an expert if there are such
+  int32_t lacking = 0;  // the row of a pair without room
 };
 
 __device__ int expert_of(const SortArgs& args, int64_t pair) {
   const auto expert = static_cast<uint32_t>(args.experts[pair]);
-  return static_cast<int>(min(expert, static_cast<uint32_t>(args.num_experts - 1)));
+  return static_cast<int>(min(expert, static_cast<uint32_t>(args.num_bins - 1)));
 }
 
 /// counts[warp][expert] of this block's piece; each warp has consecutive pairs.
 __device__ void count_of_warps(const SortArgs& args, int32_t* counts) {
-  for (int i = static_cast<int>(threadIdx.x); i < kSortWarps * args.num_experts;
-       i += kSortThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < kSortWarps * args.num_bins; i += kSortThreads) {
     counts[i] = 0;
   }
   __syncthreads();
@@ -59,7 +63,7 @@ __device__ void count_of_warps(const SortArgs& args, int32_t* counts) {
   const int64_t first = int64_t{blockIdx.x} * kSortPiecePairs + warp * kWarpPairs;
   for (int i = lane; i < kWarpPairs; i += kWarpSize) {
     if (first + i < args.num_pairs) {
-      atomicAdd(&counts[warp * args.num_experts + expert_of(args, first + i)], 1);
+      atomicAdd(&counts[warp * args.num_bins + expert_of(args, first + i)], 1);
     }
   }
   __syncthreads();
@@ -68,12 +72,12 @@ __device__ void count_of_warps(const SortArgs& args, int32_t* counts) {
 __global__ void __launch_bounds__(kSortThreads) count_kernel(SortArgs args) {
   extern __shared__ int32_t counts[];  // [kSortWarps, E]
   count_of_warps(args, counts);
-  for (int e = static_cast<int>(threadIdx.x); e < args.num_experts; e += kSortThreads) {
+  for (int e = static_cast<int>(threadIdx.x); e < args.num_bins; e += kSortThreads) {
     int32_t sum = 0;
     for (int warp = 0; warp < kSortWarps; ++warp) {
-      sum += counts[warp * args.num_experts + e];
+      sum += counts[warp * args.num_bins + e];
     }
-    args.pieces[int64_t{blockIdx.x} * args.num_experts + e] = sum;
+    args.pieces[int64_t{blockIdx.x} * args.num_bins + e] = sum;
   }
 }
 
@@ -85,13 +89,13 @@ __device__ int32_t add_up_pieces(const SortArgs& args, int expert) {
 #pragma unroll
     for (int u = 0; u < kPiecesInFlight; ++u) {
       counts[u] = first + u < args.num_pieces
-                      ? args.pieces[int64_t{first + u} * args.num_experts + expert]
+                      ? args.pieces[int64_t{first + u} * args.num_bins + expert]
                       : 0;
     }
 #pragma unroll
     for (int u = 0; u < kPiecesInFlight; ++u) {
       if (first + u < args.num_pieces) {
-        args.pieces[int64_t{first + u} * args.num_experts + expert] = sum;
+        args.pieces[int64_t{first + u} * args.num_bins + expert] = sum;
       }
       sum += counts[u];
     }
@@ -103,7 +107,7 @@ __device__ int32_t add_up_pieces(const SortArgs& args, int expert) {
 __global__ void __launch_bounds__(kMaxExperts) add_up_kernel(SortArgs args) {
   __shared__ int32_t ends[kMaxExperts];
   const int e = static_cast<int>(threadIdx.x);
-  const int32_t count = e < args.num_experts ? add_up_pieces(args, e) : 0;
+  const int32_t count = e < args.num_bins ? add_up_pieces(args, e) : 0;
   ends[e] = count;
   __syncthreads();
   for (int distance = 1; distance < static_cast<int>(blockDim.x); distance *= 2) {
@@ -113,7 +117,7 @@ __global__ void __launch_bounds__(kMaxExperts) add_up_kernel(SortArgs args) {
     __syncthreads();
   }
   if (e < args.num_experts) {
-    args.offsets[e + 1] = ends[e];
+    args.offsets[e + 1] = static_cast<int32_t>(min(int64_t{ends[e]}, args.num_rows));
     args.counts[e] = static_cast<float>(count);
     if (args.tally != nullptr) {
       args.tally[e] += count;
@@ -126,10 +130,10 @@ __global__ void __launch_bounds__(kMaxExperts) add_up_kernel(SortArgs args) {
 
 /// cursors[warp][expert]: the row of the warp's first pair of that expert.
 __device__ void turn_into_cursors(const SortArgs& args, int32_t* cursors) {
-  for (int e = static_cast<int>(threadIdx.x); e < args.num_experts; e += kSortThreads) {
-    int32_t row = args.offsets[e] + args.pieces[int64_t{blockIdx.x} * args.num_experts + e];
+  for (int e = static_cast<int>(threadIdx.x); e < args.num_bins; e += kSortThreads) {
+    int32_t row = args.offsets[e] + args.pieces[int64_t{blockIdx.x} * args.num_bins + e];
     for (int warp = 0; warp < kSortWarps; ++warp) {
-      int32_t& cursor = cursors[warp * args.num_experts + e];
+      int32_t& cursor = cursors[warp * args.num_bins + e];
       const int32_t count = cursor;
       cursor = row;
       row += count;
@@ -138,14 +142,26 @@ __device__ void turn_into_cursors(const SortArgs& args, int32_t* cursors) {
   __syncthreads();
 }
 
-/// Each warp places its pairs in their order, 32 at a time.
+__device__ void write_row(const SortArgs& args, int expert, int64_t pair, int32_t row) {
+  if (expert == args.num_experts) {
+    args.row_of[pair] = static_cast<int32_t>(args.num_rows + kNoRow);
+  } else if (row >= args.num_rows) {
+    args.row_of[pair] = args.lacking;
+  } else {
+    args.row_of[pair] = row;
+    args.pair_of[row] = static_cast<int32_t>(pair);
+  }
+}
+
+/// Each warp places its pairs in their order, 32 at a time. Rows of no pair are behind the last
+/// offset.
 __global__ void __launch_bounds__(kSortThreads) place_kernel(SortArgs args) {
   extern __shared__ int32_t shared[];  // [kSortWarps, E]
   count_of_warps(args, shared);
   turn_into_cursors(args, shared);
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  int32_t* const cursors = shared + warp * args.num_experts;
+  int32_t* const cursors = shared + warp * args.num_bins;
   const int64_t first = int64_t{blockIdx.x} * kSortPiecePairs + warp * kWarpPairs;
   for (int i = lane; i < kWarpPairs; i += kWarpSize) {
     const int64_t pair = first + i;
@@ -156,21 +172,26 @@ __global__ void __launch_bounds__(kSortThreads) place_kernel(SortArgs args) {
     const int32_t row = is_pair ? cursors[expert] + rank : 0;
     __syncwarp();
     if (is_pair) {
-      args.row_of[pair] = row;
-      args.pair_of[row] = static_cast<int32_t>(pair);
+      write_row(args, expert, pair, row);
       if (rank == 0) {
         cursors[expert] += __popc(same);
       }
     }
     __syncwarp();
   }
+  const int64_t stride = int64_t{gridDim.x} * kSortThreads;
+  for (int64_t row = args.offsets[args.num_experts] + int64_t{blockIdx.x} * kSortThreads +
+                     static_cast<int64_t>(threadIdx.x);
+       row < args.num_rows; row += stride) {
+    args.pair_of[row] = static_cast<int32_t>(args.num_pairs);
+  }
 }
 
 void launch_sort(const SortArgs& args, cudaStream_t stream) {
-  const size_t shared_bytes = sizeof(int32_t) * kSortWarps * static_cast<size_t>(args.num_experts);
+  const size_t shared_bytes = sizeof(int32_t) * kSortWarps * static_cast<size_t>(args.num_bins);
   const auto grid = static_cast<unsigned>(args.num_pieces);
   const auto threads =
-      static_cast<unsigned>(ceil_div(args.num_experts, kWarpSize) * int64_t{kWarpSize});
+      static_cast<unsigned>(ceil_div(args.num_bins, kWarpSize) * int64_t{kWarpSize});
   count_kernel<<<grid, kSortThreads, shared_bytes, stream>>>(args);
   add_up_kernel<<<1, threads, 0, stream>>>(args);
   place_kernel<<<grid, kSortThreads, shared_bytes, stream>>>(args);
@@ -184,6 +205,7 @@ struct GatherArgs {
   const int32_t* end_of_rows = nullptr;  // rows from there on are nobody's; null: there are none
   T* y = nullptr;                        // [R, C]
   int64_t width = 0;
+  int num_pairs = 0;  // rows of pairs from there on are nobody's
   int per_token = 1;
   unsigned chunks = 1;  // blocks of a row
 };
@@ -192,7 +214,8 @@ template <bool kAligned, class T>
 __global__ void __launch_bounds__(kRowThreads) gather_kernel(GatherArgs<T> args) {
   constexpr int V = kVectorElems<T>;
   const int64_t row = blockIdx.x / args.chunks;
-  if (args.end_of_rows != nullptr && row >= *args.end_of_rows) {
+  if ((args.end_of_rows != nullptr && row >= *args.end_of_rows) ||
+      args.pair_of[row] >= args.num_pairs) {
     return;
   }
   const int64_t first =
@@ -222,6 +245,8 @@ struct SumArgs {
   const int32_t* end_of_rows = nullptr;  // rows from there on are 0; null: there are none
   T* y = nullptr;                        // [T, C]
   int64_t width = 0;
+  int32_t end = INT32_MAX;      // the same, known before
+  int32_t lacking = INT32_MAX;  // this row is NaN
   int per_token = 1;
   unsigned chunks = 1;  // blocks of a row
 };
@@ -230,12 +255,14 @@ struct SumArgs {
 template <bool kAligned, int V, class T>
 __device__ void add_rows(const SumArgs<T>& args, const int32_t* row_of, int j, int64_t c,
                          DeviceVector<float, V>& sums) {
-  const int32_t end = args.end_of_rows == nullptr ? INT32_MAX : *args.end_of_rows;
+  const int32_t end = args.end_of_rows == nullptr ? args.end : *args.end_of_rows;
   DeviceVector<T, V> rows[kRowsInFlight];
   bool is_read[kRowsInFlight];
+  bool lacks_room = false;
 #pragma unroll
   for (int u = 0; u < kRowsInFlight; ++u) {
     is_read[u] = j + u < args.per_token && row_of[j + u] < end;
+    lacks_room = lacks_room || (j + u < args.per_token && row_of[j + u] == args.lacking);
     if (is_read[u]) {
       rows[u] = load_vector<V, kAligned>(args.x + int64_t{row_of[j + u]} * args.width + c,
                                          args.width - c);
@@ -248,6 +275,12 @@ __device__ void add_rows(const SumArgs<T>& args, const int32_t* row_of, int j, i
       for (int i = 0; i < V; ++i) {
         sums.elems[i] += widen(rows[u].elems[i]);
       }
+    }
+  }
+  if (lacks_room) {
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      sums.elems[i] = __int_as_float(0x7fffffff);  // NaN
     }
   }
 }
@@ -283,6 +316,8 @@ struct PermuteArgs {
       nullptr;  // elements of rows from there on are 0; null: there are none
   T* y = nullptr;
   int64_t num_elems = 0;
+  int num_sources = INT32_MAX;  // elements of x; there are none for larger numbers
+  int lacking = INT32_MAX;      // of this one y is NaN
   bool x_is_of_rows = false;
 };
 
@@ -294,8 +329,10 @@ __global__ void __launch_bounds__(kPermuteThreads) permute_kernel(PermuteArgs<T>
   }
   const int32_t from = args.order[i];
   const bool is_computed =
-      args.end_of_rows == nullptr || (args.x_is_of_rows ? from : i) < *args.end_of_rows;
-  args.y[i] = is_computed ? args.x[from] : narrow<T>(0.0f);
+      from < args.num_sources &&
+      (args.end_of_rows == nullptr || (args.x_is_of_rows ? from : i) < *args.end_of_rows);
+  args.y[i] = is_computed ? args.x[from]
+                          : narrow<T>(from == args.lacking ? __int_as_float(0x7fffffff) : 0.0f);
 }
 
 /// The activations of experts' rows, and what they read for each element of y.
@@ -443,6 +480,15 @@ CudaKernel make_routed_backward(const OpSpec& spec) {
   });
 }
 
+bool are_partial(const OpSpec& spec) {
+  return attributes_of<MovedRowsAttributes>(spec).partial.are_partial();
+}
+
+/// Of partial maps, behind `num_rows` rows: the row that means that a pair lacks room.
+int32_t lacking_row(const OpSpec& spec, int64_t num_rows) {
+  return are_partial(spec) ? static_cast<int32_t>(num_rows + kLacksRoom) : INT32_MAX;
+}
+
 /// Where the rows that nobody computes begin: the last offset of an op that moves rows, if it has
 /// offsets, behind its maps.
 class EndOfRows {
@@ -462,13 +508,41 @@ class EndOfRows {
   int64_t num_experts_;
 };
 
+/// Rows of any type, which are moved as they are.
+template <class T>
+CudaKernel gather_of(const OpSpec& spec) {
+  const int64_t width = spec.operands[0].shape[1];
+  const RowChunks chunks(ceil_div(width, kVectorElems<T>), kUnroll, kRowThreads);
+  const unsigned grid = grid_of(spec.operands[1].shape[0] * chunks.chunks);
+  const GatherArgs<T> sizes{.width = width,
+                            .num_pairs = static_cast<int>(spec.operands[2].shape.num_elems()),
+                            .per_token = static_cast<int>(spec.operands[2].shape[1]),
+                            .chunks = chunks.chunks};
+  return {.launch = [=, end = EndOfRows(spec)](const CudaKernelArgs& args) {
+    GatherArgs<T> o = sizes;
+    o.x = args.data<const T>(0);
+    o.pair_of = args.data<const int32_t>(1);
+    o.end_of_rows = end.of(args);
+    o.y = args.data<T>(end.result());
+    if (has_vectors<T>(width, {o.x, o.y})) {
+      gather_kernel<true><<<grid, chunks.threads, 0, args.stream>>>(o);
+    } else {
+      gather_kernel<false><<<grid, chunks.threads, 0, args.stream>>>(o);
+    }
+    BRAID_CUDA_CHECK(cudaGetLastError());
+  }};
+}
+
 }  // namespace
 
 CudaKernel make_cuda_sort_rows(const OpSpec& spec, CudaContext& /*context*/) {
   const int64_t num_pairs = spec.operands[0].shape.num_elems();
+  const int64_t num_rows = spec.operands[2].shape[0];
   const int64_t num_experts = spec.operands[4].shape[0];
-  check(num_experts <= kMaxExperts, "sort_rows of {} experts, but a GPU sorts at most {}",
-        num_experts, kMaxExperts);
+  const SortRoom room = attributes_of<SortRowsAttributes>(spec).room;
+  const int64_t num_bins = num_experts + (room.is_limited ? 1 : 0);
+  check(num_bins <= kMaxExperts, "sort_rows of {} experts, but a GPU sorts at most {}", num_experts,
+        kMaxExperts - (room.is_limited ? 1 : 0));
   const int64_t num_pieces = sort_rows_pieces(num_pairs);
   return {.launch =
               [=, watch = has_tally(spec)](const CudaKernelArgs& args) {
@@ -480,42 +554,30 @@ CudaKernel make_cuda_sort_rows(const OpSpec& spec, CudaContext& /*context*/) {
                              .tally = watch ? args.data<int64_t>(5) : nullptr,
                              .pieces = reinterpret_cast<int32_t*>(args.scratch),
                              .num_pairs = num_pairs,
+                             .num_rows = num_rows,
                              .num_pieces = static_cast<int>(num_pieces),
-                             .num_experts = static_cast<int>(num_experts)},
+                             .num_experts = static_cast<int>(num_experts),
+                             .num_bins = static_cast<int>(num_bins),
+                             .lacking = static_cast<int32_t>(num_rows +
+                                                             (room.drops ? kNoRow : kLacksRoom))},
                             args.stream);
               },
-          .scratch_bytes = sort_rows_scratch_bytes(num_pairs, num_experts)};
+          .scratch_bytes = sort_rows_scratch_bytes(num_pairs, num_bins)};
 }
 
 CudaKernel make_cuda_gather_rows(const OpSpec& spec, CudaContext& /*context*/) {
-  const int64_t width = spec.operands[0].shape[1];
-  const int64_t rows = spec.operands[1].shape[0];
-  const auto per_token = static_cast<int>(spec.operands[2].shape[1]);
-  return dispatch_cuda_dtype(spec, 0, [=, end = EndOfRows(spec)]<class T>() -> CudaKernel {
-    const RowChunks chunks(ceil_div(width, kVectorElems<T>), kUnroll, kRowThreads);
-    const unsigned grid = grid_of(rows * chunks.chunks);
-    return {.launch = [=](const CudaKernelArgs& args) {
-      const GatherArgs<T> o{.x = args.data<const T>(0),
-                            .pair_of = args.data<const int32_t>(1),
-                            .end_of_rows = end.of(args),
-                            .y = args.data<T>(end.result()),
-                            .width = width,
-                            .per_token = per_token,
-                            .chunks = chunks.chunks};
-      if (has_vectors<T>(width, {o.x, o.y})) {
-        gather_kernel<true><<<grid, chunks.threads, 0, args.stream>>>(o);
-      } else {
-        gather_kernel<false><<<grid, chunks.threads, 0, args.stream>>>(o);
-      }
-      BRAID_CUDA_CHECK(cudaGetLastError());
-    }};
-  });
+  return is_fp8(spec.operands[0].dtype)
+             ? gather_of<uint8_t>(spec)
+             : dispatch_cuda_dtype(spec, 0, [&]<class T>() { return gather_of<T>(spec); });
 }
 
 CudaKernel make_cuda_sum_rows(const OpSpec& spec, CudaContext& /*context*/) {
   const int64_t width = spec.operands[0].shape[1];
   const int64_t tokens = spec.operands[1].shape[0];
   const auto per_token = static_cast<int>(spec.operands[1].shape[1]);
+  const int64_t num_rows = spec.operands[0].shape[0];
+  const int32_t end_of_all = are_partial(spec) ? static_cast<int32_t>(num_rows) : INT32_MAX;
+  const int32_t lacking = lacking_row(spec, num_rows);
   return dispatch_cuda_dtype(spec, 0, [=, end = EndOfRows(spec)]<class T>() -> CudaKernel {
     const RowChunks chunks(ceil_div(width, kVectorElems<T>), 1, kRowThreads);
     const unsigned grid = grid_of(tokens * chunks.chunks);
@@ -525,6 +587,8 @@ CudaKernel make_cuda_sum_rows(const OpSpec& spec, CudaContext& /*context*/) {
                          .end_of_rows = end.of(args),
                          .y = args.data<T>(end.result()),
                          .width = width,
+                         .end = end_of_all,
+                         .lacking = lacking,
                          .per_token = per_token,
                          .chunks = chunks.chunks};
       if (has_vectors<T>(width, {o.x, o.y})) {
@@ -541,6 +605,8 @@ CudaKernel make_cuda_permute_elems(const OpSpec& spec, CudaContext& /*context*/)
   const int64_t num_elems = spec.operands[1].shape.num_elems();
   const unsigned grid = grid_of(ceil_div(num_elems, int64_t{kPermuteThreads}));
   const bool x_is_of_rows = spec.operands[0].shape.rank() == 1;
+  const int64_t num_sources = spec.operands[0].shape.num_elems();
+  const int32_t lacking = x_is_of_rows ? lacking_row(spec, num_sources) : INT32_MAX;
   return dispatch_cuda_dtype(spec, 0, [=, end = EndOfRows(spec)]<class T>() -> CudaKernel {
     return {.launch = [=](const CudaKernelArgs& args) {
       permute_kernel<<<grid, kPermuteThreads, 0, args.stream>>>(
@@ -549,6 +615,8 @@ CudaKernel make_cuda_permute_elems(const OpSpec& spec, CudaContext& /*context*/)
                          .end_of_rows = end.of(args),
                          .y = args.data<T>(end.result()),
                          .num_elems = num_elems,
+                         .num_sources = static_cast<int>(num_sources),
+                         .lacking = lacking,
                          .x_is_of_rows = x_is_of_rows});
       BRAID_CUDA_CHECK(cudaGetLastError());
     }};

@@ -62,6 +62,7 @@ CudaKernel make_cuda_linear_wgrad(const OpSpec& spec, CudaContext& context);
 
 CudaKernel make_cuda_sort_rows(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_drop_rows(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_host_slots(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_rows_to_blocks(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_blocks_to_rows(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_gather_rows(const OpSpec& spec, CudaContext& context);

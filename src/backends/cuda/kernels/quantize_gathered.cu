@@ -29,11 +29,18 @@ struct GatheredArgs {
   unsigned long long* tally = nullptr;
   int64_t rows = 0;
   int64_t width = 0;  // a multiple of 128
+  int num_pairs = 0;  // rows of pairs from there on are nobody's
   int per_token = 1;
-  unsigned chunks = 1;  // blocks of a row
+  bool is_partial = false;  // there are such rows
+  unsigned chunks = 1;      // blocks of a row
 
+  __device__ bool is_rounded(int64_t row) const {
+    return (end_of_rows == nullptr || row < *end_of_rows) && pair_of[row] < num_pairs;
+  }
+  /// Of the rows that the first block counts; of partial maps each row's first block counts its
+  /// own.
   __device__ int64_t num_rounded() const {
-    return (end_of_rows == nullptr ? rows : *end_of_rows) * width;
+    return is_partial ? 0 : (end_of_rows == nullptr ? rows : *end_of_rows) * width;
   }
 };
 
@@ -74,7 +81,7 @@ __global__ void __launch_bounds__(kMaxThreads) quantize_gathered_kernel(Gathered
   __shared__ uint32_t shared[kMaxThreads / 32];
   const int64_t row = blockIdx.x / args.chunks;
   Fp8Counter<kWatch> losses;
-  if (args.end_of_rows == nullptr || row < *args.end_of_rows) {
+  if (args.is_rounded(row)) {
     const int64_t stride = int64_t{blockDim.x} * kVector;
     const int64_t first =
         int64_t{blockIdx.x % args.chunks} * kUnroll * stride + threadIdx.x * kVector;
@@ -91,6 +98,12 @@ __global__ void __launch_bounds__(kMaxThreads) quantize_gathered_kernel(Gathered
     }
   }
   losses.add_to(args.tally, shared, args.num_rounded());
+  if constexpr (kWatch) {
+    if (args.is_partial && threadIdx.x == 0 && blockIdx.x % args.chunks == 0 &&
+        args.is_rounded(row)) {
+      atomicAdd(args.tally + Fp8Tally::kElems, static_cast<unsigned long long>(args.width));
+    }
+  }
 }
 
 }  // namespace
@@ -99,7 +112,8 @@ CudaKernel make_cuda_quantize_gathered(const OpSpec& spec, CudaContext& /*contex
   const OperandSpec& x = spec.operands[0];
   check(x.dtype == DType::kBF16 && x.shape[1] % kTile == 0, "op {}: no CUDA kernel for {} {}",
         spec.op, dtype_name(x.dtype), to_string(x.shape));
-  const QuantizeGatheredOperands at(attributes_of<QuantizeGatheredAttributes>(spec));
+  const auto attributes = attributes_of<QuantizeGatheredAttributes>(spec);
+  const QuantizeGatheredOperands at(attributes);
   const auto operand = [](int place) { return static_cast<size_t>(place); };
   const RowChunks chunks(x.shape[1] / kVector, kUnroll, kMaxThreads);
   const int64_t num_experts = at.offsets < 0 ? 0 : spec.operands[operand(at.offsets)].shape[0] - 1;
@@ -107,7 +121,9 @@ CudaKernel make_cuda_quantize_gathered(const OpSpec& spec, CudaContext& /*contex
       .format = spec.operands[operand(at.y)].dtype == DType::kF8E5M2 ? __NV_E5M2 : __NV_E4M3,
       .rows = spec.operands[1].shape[0],
       .width = x.shape[1],
+      .num_pairs = static_cast<int>(spec.operands[2].shape.num_elems()),
       .per_token = static_cast<int>(spec.operands[2].shape[1]),
+      .is_partial = attributes.partial.are_partial(),
       .chunks = chunks.chunks};
   const unsigned grid = grid_of(sizes.rows * chunks.chunks);
   return {.launch = [=](const CudaKernelArgs& args) {

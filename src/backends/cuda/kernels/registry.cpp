@@ -70,6 +70,7 @@ constexpr std::array kKernels = {
     KernelEntry{"linear_dgrad_swiglu_backward", make_cuda_linear_dgrad_swiglu_backward},
     KernelEntry{"sort_rows", make_cuda_sort_rows},
     KernelEntry{"drop_rows", make_cuda_drop_rows},
+    KernelEntry{"host_slots", make_cuda_host_slots},
     KernelEntry{"rows_to_blocks", make_cuda_rows_to_blocks},
     KernelEntry{"blocks_to_rows", make_cuda_blocks_to_rows},
     KernelEntry{"gather_rows", make_cuda_gather_rows},

@@ -13,6 +13,7 @@
 #include "ops/expert_exchange.h"
 #include "ops/expert_rows.h"
 #include "ops/grouped_linear.h"
+#include "ops/host_slots.h"
 #include "ops/operand_checker.h"
 #include "ops/router.h"
 #include "ops/row_blocks.h"
@@ -223,10 +224,9 @@ ValueId computed(BlockBuilder& builder, const Inputs& in) {
                         "moe.fc2");
 }
 
-/// The same of all experts, for the rows of this rank's tokens.
-ValueId computed_by_all(BlockBuilder& builder, const Inputs& own, int64_t tokens) {
+/// The same of all experts of a group, for the rows that this rank has.
+ValueId computed_by_all(BlockBuilder& builder, const Inputs& own, const ExpertGroup& group) {
   GraphBuilder& graph = builder.graph();
-  const ExpertGroup group = expert_group(builder, tokens);
   const ValueId offsets =
       all_gather(graph, own.offsets, group.name, group.num_ranks, "moe.offsets_of_all");
   const bool by_blocks = group.block_rows > 0;
@@ -238,6 +238,75 @@ ValueId computed_by_all(BlockBuilder& builder, const Inputs& own, int64_t tokens
   const int64_t num_rows = graph.value(own.x).shape[0];
   return (by_blocks ? combine_by_blocks : combine_rows)(graph, outputs, offsets, num_rows, group,
                                                         "moe.combine");
+}
+
+/// Those of its host, with which a rank exchanges rows directly.
+ExpertGroup host_group(const BlockBuilder& builder, const HostRoom& room, int64_t tokens) {
+  const ExpertShard& experts = builder.experts();
+  ExpertGroup group = expert_group(builder, tokens);
+  group.name = kExpertHostGroup;
+  group.num_ranks /= experts.hosts;
+  group.experts /= experts.hosts;
+  group.member %= group.num_ranks;
+  group.equal_rows = room.expected_rows;
+  return group;
+}
+
+/// Tokens that a rank got from all hosts, of which its host has experts.
+struct CameTokens {
+  ValueId x;        ///< [S,C]
+  ValueId weights;  ///< f32 [S,K]
+  ValueId choices;  ///< i32 [S,K]
+};
+
+/// For each of them, the sum of its experts on this host.
+ValueId computed_by_host(BlockBuilder& builder, const CameTokens& came, const HostRoom& room,
+                         int64_t tokens) {
+  GraphBuilder& graph = builder.graph();
+  const ExpertGroup group = host_group(builder, room, tokens);
+  const ExpertRows rows = sort_rows_into(
+      graph, came.choices, group.experts,
+      {.rows = room.rows, .expected = room.expected_rows, .drops = group.drops}, "moe.host_sort");
+  const ValueId x = gather_rows(graph, came.x, rows, "moe.gather");
+  const ValueId weights = sort_weights(graph, came.weights, rows, "moe.weights");
+  return sum_rows(
+      graph, computed_by_all(builder, {.x = x, .weights = weights, .offsets = rows.offsets}, group),
+      rows, "moe.host_sum");
+}
+
+/// The results of the experts of each token: one copy of it goes to each host that has some of
+/// them, to the rank with this rank's place there, and one sum comes back.
+ValueId computed_by_hosts(BlockBuilder& builder, ValueId x, const RouteResult& choice) {
+  GraphBuilder& graph = builder.graph();
+  const ExpertShard& experts = builder.experts();
+  const int64_t tokens = graph.value(x).shape[0];
+  const HostRoom room = host_room(builder.spec(), experts, tokens);
+  const auto of_rail = [&](ValueId value, std::string_view site) {
+    return all_gather(graph, value, kExpertRailGroup, experts.hosts, site);
+  };
+  const HostSlots slots =
+      host_slots(graph, of_rail(choice.experts, "moe.choices_of_rail"),
+                 {.member = experts.host(),
+                  .hosts = experts.hosts,
+                  .experts = builder.spec().experts,
+                  .block_rows = room.block_rows,
+                  .rows = room.rows,
+                  .drops = experts.drops},
+                 builder.room_tally("moe.slots_room", RoomTally::kSize), "moe.slots");
+  const PartialMaps maps{room.expected_slots};
+  const ExpertRows sent{.row_of = slots.slot_of, .pair_of = slots.token_of, .partial = maps};
+  const ExpertRows came{
+      .row_of = slots.came_slot_of, .pair_of = slots.came_token_of, .partial = maps};
+  const auto exchanged = [&](ValueId blocks, std::string_view site) {
+    return all_to_all(graph, blocks, kExpertRailGroup, experts.hosts, site);
+  };
+  const ValueId weights = of_rail(choice.weights, "moe.weights_of_rail");
+  const CameTokens tokens_of_all{
+      .x = exchanged(gather_rows(graph, x, sent, "moe.sent"), "moe.came"),
+      .weights = gather_rows(graph, weights, came, "moe.came_weights"),
+      .choices = slots.choices};
+  const ValueId sums = computed_by_host(builder, tokens_of_all, room, tokens);
+  return sum_rows(graph, exchanged(sums, "moe.returned"), sent, "moe.sum");
 }
 
 /// The rows of this rank's tokens, in the order of their experts: all, or those that experts take.
@@ -270,12 +339,16 @@ ValueId routed(BlockBuilder& builder, ValueId x) {
                                    "moe.route");
   const ExpertRows rows = sorted_rows(builder, choice);
   add_losses(builder, {.logits = logits, .experts = choice.experts, .counts = rows.counts});
+  if (builder.experts().over_hosts()) {
+    return computed_by_hosts(builder, x, choice);
+  }
   const Inputs inputs{.x = gather_rows(graph, x, rows, "moe.gather"),
                       .weights = sort_weights(graph, choice.weights, rows, "moe.weights"),
                       .offsets = rows.offsets};
   const int64_t tokens = graph.value(x).shape[0];
-  const ValueId outputs = builder.experts().is_split() ? computed_by_all(builder, inputs, tokens)
-                                                       : computed(builder, inputs);
+  const ValueId outputs = builder.experts().is_split()
+                              ? computed_by_all(builder, inputs, expert_group(builder, tokens))
+                              : computed(builder, inputs);
   return sum_rows(graph, outputs, rows, "moe.sum");
 }
 
