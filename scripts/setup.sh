@@ -28,6 +28,8 @@ fail() {
 packages=(
   # tools
   build-essential g++ cmake ninja-build ccache mold pkg-config python3 git
+  # CPack's Debian packages (scripts/build_deb.sh)
+  file
   # libraries (docs/dependencies.md says why each)
   libfmt-dev libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libsentencepiece-dev
   libpcre2-dev libutf8proc-dev libopenblas-pthread-dev libxxhash-dev zlib1g-dev libzstd-dev
