@@ -33,6 +33,11 @@ constexpr double kLastTilePart = 0.5;
 /// tiles. Measured in steps on an H200 (bench/gpu/emulated_h200.md) with one expert of 16,384 rows,
 /// eight and sixteen.
 constexpr double kGroupedEfficiency = 0.97;
+/// Of FP8 products of groups: what a tile of 128 x 128 takes besides the steps of its depth, and
+/// one that is added to gradients in fp32. From rates on an H200 (docs/experts.md, "FP8 experts").
+constexpr int64_t kFp8Tile = 128;
+constexpr double kFp8TileNs = 450;
+constexpr double kFp8GradientTileNs = 900;
 constexpr double kFillNs = 1000.0;     ///< to start a tile's loop, and to write the result; kernels
                                        ///< for groups do both beside the loop of another tile
 constexpr double kPartialBytes = 4.0;  ///< of an fp32 partial sum; half of it stays in the cache
@@ -94,6 +99,18 @@ double tiled_ns(const DeviceSpec& device, const GemmShape& shape, const ProductW
   return std::max(waves * (fill_ns + tile_flops / sm_rate), of_power) + parts;
 }
 
+/// What all tiles take besides their steps, by the kernel for FP8 products of groups.
+double fp8_tiles_ns(const DeviceSpec& device, const GemmShape& shape, const ProductWork& work) {
+  if (!work.is_grouped || shape.scales == FactorScales::kNone || device.num_sms == 0) {
+    return 0;
+  }
+  const double tiles =
+      parts_of_group(shape, shape.rows, kFp8Tile, shape.grouped == GroupedSize::kRows) *
+      static_cast<double>(ceil_div(shape.columns, kFp8Tile)) * static_cast<double>(shape.groups);
+  return tiles / (device.num_sms - work.left_sms) *
+         (shape.grouped == GroupedSize::kDepth ? kFp8GradientTileNs : kFp8TileNs);
+}
+
 /// On an idle device, but for its launch.
 double product_ns(const DeviceSpec& device, const GemmShape& shape, double flops,
                   const ProductWork& work) {
@@ -110,7 +127,8 @@ double product_ns(const DeviceSpec& device, const GemmShape& shape, double flops
       best = std::min(best, tiled_ns(device, shape, work, tile, split));
     }
   }
-  return std::max(memory_ns, work.is_grouped ? best / kGroupedEfficiency : best);
+  return std::max(memory_ns, work.is_grouped ? best / kGroupedEfficiency : best) +
+         fp8_tiles_ns(device, shape, work);
 }
 
 /// The rate of forward products of FP8 factors with one scale each on Hopper, relative to the other
@@ -127,7 +145,7 @@ double sums_gain(const DeviceSpec& device, const OpSpec& spec) {
 
 /// Two kernels convert the factors, if the device does not multiply them as they are.
 double scaled_product_ns(const DeviceSpec& device, const OpSpec& spec, const GemmShape& shape,
-                         double flops) {
+                         double flops, int left_sms) {
   const double converted = conversion_bytes(device, spec, shape.scales);
   const double conversion_ns =
       converted == 0 ? 0.0
@@ -136,12 +154,13 @@ double scaled_product_ns(const DeviceSpec& device, const OpSpec& spec, const Gem
                                     {.bytes = scaled_product_bytes(device, spec, shape.scales),
                                      .peak_flops_per_s = scaled_product_peak(device, shape.scales) *
                                                          sums_gain(device, spec),
+                                     .left_sms = left_sms,
                                      .is_grouped = is_grouped_product(spec)});
 }
 
 /// Of a product without scales.
 double plain_product_ns(const DeviceSpec& device, const OpSpec& spec, const GemmShape& shape,
-                        const OpCost& cost, int left_sms = 0) {
+                        const OpCost& cost, int left_sms) {
   return product_ns(device, shape, cost.flops,
                     {.bytes = cost.bytes_read + cost.bytes_written,
                      .peak_flops_per_s = device.peak_flops_per_s(shape.dtype),
@@ -149,10 +168,11 @@ double plain_product_ns(const DeviceSpec& device, const OpSpec& spec, const Gemm
                      .is_grouped = is_grouped_product(spec)});
 }
 
-double gemm_ns(const DeviceSpec& device, const OpSpec& spec, const OpCost& cost) {
+double gemm_ns(const DeviceSpec& device, const OpSpec& spec, const OpCost& cost, int left_sms = 0) {
   const GemmShape shape = gemm_shape(spec);
-  return shape.scales != FactorScales::kNone ? scaled_product_ns(device, spec, shape, cost.flops)
-                                             : plain_product_ns(device, spec, shape, cost);
+  return shape.scales != FactorScales::kNone
+             ? scaled_product_ns(device, spec, shape, cost.flops, left_sms)
+             : plain_product_ns(device, spec, shape, cost, left_sms);
 }
 
 /// What attention that separates documents reaches of the peak, with documents of a mean length: by
@@ -285,10 +305,8 @@ bool stays_on_its_sms(const DeviceSpec& device, const OpSpec& spec) {
 }
 
 double slowdown_by_left_sms(const DeviceSpec& device, const OpSpec& spec, int sms) {
-  const GemmShape shape = gemm_shape(spec);
   const OpCost cost = spec_cost(spec);
-  return plain_product_ns(device, spec, shape, cost, sms) /
-         plain_product_ns(device, spec, shape, cost);
+  return gemm_ns(device, spec, cost, sms) / gemm_ns(device, spec, cost);
 }
 
 double analytic_task_ns(const DeviceSpec& device, const OpSpec& spec) {

@@ -294,6 +294,29 @@ TEST(AnalyticGemm, OfGroupsIsWithin12PercentOfH200) {
   }
 }
 
+// The same of FP8 factors with scales of blocks (docs/experts.md, "FP8 experts"), where a forward
+// of k and m also stands for the other matrix's gradient of x.
+TEST(AnalyticGemm, OfFp8GroupsIsWithin9PercentOfH200) {
+  const auto model = model_of("h200");
+  const std::vector<MeasuredRate> measured = {
+      {scaled_grouped_linear_spec(131072, 1536, 2048, 128), 916},
+      {scaled_grouped_linear_spec(131072, 2048, 1536, 128), 879},
+      {scaled_grouped_linear_spec(131072, 2048, 768, 128), 744},
+      {scaled_grouped_linear_spec(131072, 768, 2048, 128), 849},
+      {scaled_grouped_linear_spec(32768, 28672, 4096, 8), 1051},
+      {scaled_grouped_linear_spec(32768, 4096, 28672, 8), 997},
+      {scaled_grouped_linear_spec(32768, 4096, 14336, 8), 1042},
+      {scaled_grouped_linear_spec(32768, 14336, 4096, 8), 1054},
+      {scaled_grouped_linear_wgrad_spec(131072, 1536, 2048, 128), 545},
+      {scaled_grouped_linear_wgrad_spec(131072, 2048, 768, 128), 532},
+      {scaled_grouped_linear_wgrad_spec(32768, 28672, 4096, 8), 713},
+      {scaled_grouped_linear_wgrad_spec(32768, 4096, 14336, 8), 717}};
+  for (const MeasuredRate& point : measured) {
+    EXPECT_NEAR(rate(*model, point.spec) / point.tflops_per_s, 1.0, 0.09)
+        << point.spec.op << " " << to_string(point.spec.operands[0].shape);
+  }
+}
+
 TEST(AnalyticGemm, GroupsReachAShareOfTheDenseRate) {
   const auto rate = [](int64_t rows_per_expert) {
     const int64_t rows = 64 * rows_per_expert;

@@ -8,6 +8,9 @@
 #include "ops/grouped_linear.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
+#include "ops/quantize.h"
+#include "ops/quantize_grouped.h"
+#include "ops/scaled_grouped_linear.h"
 #include "ops/specs.h"
 
 namespace braid {
@@ -62,6 +65,31 @@ inline OpSpec grouped_linear_wgrad_spec(int64_t rows, int64_t m, int64_t k, int6
   return {"grouped_linear_wgrad",
           to_attributes(GroupedWgradAttributes{}),
           {read(DType::kBF16, {rows, k}), read(DType::kBF16, {rows, m}),
+           read(DType::kI32, {experts + 1}), read_write(DType::kF32, {experts * m, k})}};
+}
+
+inline OperandSpec scales_of(const Shape& shape, bool square) {
+  return read(DType::kF32,
+              ScaleLayout{.block = GroupedColumns::kBlock, .square = square}.shape(shape));
+}
+
+/// The same forward of FP8 factors: rows with scales of runs, weights of squares.
+inline OpSpec scaled_grouped_linear_spec(int64_t rows, int64_t m, int64_t k, int64_t experts) {
+  return {"scaled_grouped_linear",
+          to_attributes(ScaledGroupedLinearAttributes{}),
+          {read(DType::kF8E4M3, {rows, k}), scales_of({rows, k}, false),
+           read(DType::kF8E4M3, {experts * m, k}), scales_of({experts * m, k}, true),
+           read(DType::kI32, {experts + 1}), write(DType::kBF16, {rows, m})}};
+}
+
+/// Their gradients from copies by columns; rows of an expert are a multiple of 128.
+inline OpSpec scaled_grouped_linear_wgrad_spec(int64_t rows, int64_t m, int64_t k,
+                                               int64_t experts) {
+  const int64_t columns = rows + GroupedColumns::kBlock * experts;
+  return {"scaled_grouped_linear_wgrad",
+          to_attributes(ScaledGroupedWgradAttributes{.rows = rows}),
+          {read(DType::kF8E4M3, {k, columns}), scales_of({k, columns}, false),
+           read(DType::kF8E5M2, {m, columns}), scales_of({m, columns}, false),
            read(DType::kI32, {experts + 1}), read_write(DType::kF32, {experts * m, k})}};
 }
 
