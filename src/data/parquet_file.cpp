@@ -57,7 +57,7 @@ void* open_module(std::string& failure) {
 
 /// Loaded once, and never unloaded: the library has threads.
 const LoadedModule& loaded_module() {
-  static const LoadedModule module = [] {
+  static const LoadedModule kModule = [] {
     LoadedModule loaded;
     if (void* const handle = open_module(loaded.failure)) {
       find(handle, kOpenParquet, loaded.functions.open);
@@ -67,7 +67,7 @@ const LoadedModule& loaded_module() {
     }
     return loaded;
   }();
-  return module;
+  return kModule;
 }
 
 const ParquetModule& module_for(const std::string& path) {
