@@ -314,19 +314,12 @@ void evaluate_in_layout(const EvalArguments& arguments, const Console& console,
   const RunConfig config = layout_config(arguments, trained);
   run_on_ranks(config, [&](const RankProcess& process) {
     ProcessGroup& processes = process.processes;
-    try {
+    finish_or_abort(processes, [&] {
       LayoutModel model(config, trained.model(), trained.weights(),
                         {.processes = &processes, .local_process = process.local_process});
       const Console own = process.may_have_terminal ? console : console.plain();
       evaluate({arguments, processes.leads() ? own : Console::silent(), trained, model});
-      processes.finish();
-    } catch (const AbortedError& error) {
-      processes.abort(error.what());
-      throw;
-    } catch (const std::exception& error) {
-      abort_with_rank(processes, error.what());
-      throw;
-    }
+    });
   });
 }
 

@@ -30,8 +30,7 @@ BlendEntry parse_entry(const std::string& entry, std::string_view key) {
   }
   if (!std::isfinite(weight) || weight <= 0) {
     throw_config_error(
-        "{}: {}: the weight must be a number above 0; remove the entry, or give it a weight such "
-        "as "
+        "{}: {}: the weight must be a number above 0; remove the entry, or give it one such as "
         "0.1",
         key, quote(entry, kShownBytes));
   }

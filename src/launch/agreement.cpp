@@ -9,6 +9,7 @@
 #include "base/env.h"
 #include "base/errors.h"
 #include "base/text.h"
+#include "comm/transport.h"
 #include "config/reference.h"
 #include "parallel/call_lines.h"
 #include "plan/rank_kinds.h"
@@ -212,9 +213,19 @@ void agree_on_programs(ProcessGroup& processes, const RunPlan& plan) {
   }
 }
 
-void abort_with_rank(ProcessGroup& processes, const std::string& reason) {
-  const bool named = processes.leads() || reason.starts_with("rank ");
-  processes.abort(named ? reason : fmt::format("rank {}: {}", processes.index(), reason));
+void finish_or_abort(ProcessGroup& processes, const std::function<void()>& part) {
+  try {
+    part();
+    processes.finish();
+  } catch (const AbortedError& error) {
+    processes.abort(error.what());
+    throw;
+  } catch (const std::exception& error) {
+    const std::string reason = error.what();
+    const bool named = processes.leads() || reason.starts_with("rank ");
+    processes.abort(named ? reason : fmt::format("rank {}: {}", processes.index(), reason));
+    throw;
+  }
 }
 
 }  // namespace braid

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -40,7 +41,8 @@ void agree_on_device(ProcessGroup& processes, const Device& device);
 /// as of `plan_for_rank`.
 void agree_on_programs(ProcessGroup& processes, const RunPlan& plan);
 
-/// Tells the other processes why this one ends, with its rank.
-void abort_with_rank(ProcessGroup& processes, const std::string& reason);
+/// Does this process's part of a run, and then tells the others that it has finished. If the part
+/// throws, it tells them why, with its rank, and the exception goes on.
+void finish_or_abort(ProcessGroup& processes, const std::function<void()>& part);
 
 }  // namespace braid

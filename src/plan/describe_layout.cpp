@@ -67,8 +67,7 @@ std::string describe_slots(const RunSpec& run, const ExpertShard& experts, int64
   const HostRoom room = host_room(run.model, experts, tokens);
   return fmt::format(
       "exchange  one copy of a token for each of {} hosts, in blocks of {} slots; of the {} tokens "
-      "of "
-      "a rank {} go to a host with equal loads\n",
+      "of a rank {} go to a host with equal loads\n",
       experts.hosts, room.block_rows, tokens, room.expected_slots / experts.hosts);
 }
 

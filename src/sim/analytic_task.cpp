@@ -99,9 +99,9 @@ double tiled_ns(const DeviceSpec& device, const GemmShape& shape, const ProductW
   return std::max(waves * (fill_ns + tile_flops / sm_rate), of_power) + parts;
 }
 
-/// What all tiles take besides their steps, by the kernel for FP8 products of groups.
+/// What all tiles take besides their steps, by braid's kernel for FP8 products of groups on Hopper.
 double fp8_tiles_ns(const DeviceSpec& device, const GemmShape& shape, const ProductWork& work) {
-  if (!work.is_grouped || shape.scales == FactorScales::kNone || device.num_sms == 0) {
+  if (!work.is_grouped || shape.scales == FactorScales::kNone || !device.hopper_products) {
     return 0;
   }
   const double tiles =

@@ -591,17 +591,9 @@ TrainingSummary train(const RunConfig& config, const TrainerOptions& options) {
   check_allowed_changes(options.allowed_changes);
   constexpr int64_t kNsPerSecond = 1'000'000'000;
   const FileWatchdog watchdog(processes, config.runtime.timeout_s * kNsPerSecond);
-  try {
-    TrainingSummary summary = TrainingRun(config, options, processes).run();
-    processes.finish();
-    return summary;
-  } catch (const AbortedError& error) {
-    processes.abort(error.what());
-    throw;
-  } catch (const std::exception& error) {
-    abort_with_rank(processes, error.what());
-    throw;
-  }
+  TrainingSummary summary;
+  finish_or_abort(processes, [&] { summary = TrainingRun(config, options, processes).run(); });
+  return summary;
 }
 
 }  // namespace braid

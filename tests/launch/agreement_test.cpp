@@ -26,14 +26,11 @@ using ConfigOfRank = std::function<RunConfig(int rank)>;
 std::vector<std::string> errors_of(const ConfigOfRank& config_of_rank) {
   LocalProcesses processes(4);
   return on_threads(4, [&](int rank) {
-    try {
+    finish_or_abort(processes[rank], [&] {
       const RunConfig config = config_of_rank(rank);
       agree_on_programs(processes[rank], plan_for_rank(resolve_run(config, 0), rank));
       processes[rank].barrier("plan");
-    } catch (const std::exception& error) {
-      abort_with_rank(processes[rank], error.what());
-      throw;
-    }
+    });
   });
 }
 

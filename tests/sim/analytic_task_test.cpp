@@ -278,26 +278,30 @@ double grouped_rate(const OpSpec& grouped, const OpSpec& dense) {
   return analytic_task_ns(h200, dense) / analytic_task_ns(h200, grouped);
 }
 
+/// That the model's rates on an H200 are within `limit` of the measured ones.
+void expect_rates_of_h200(const std::vector<MeasuredRate>& measured, double limit) {
+  const auto model = model_of("h200");
+  for (const MeasuredRate& point : measured) {
+    EXPECT_NEAR(rate(*model, point.spec) / point.tflops_per_s, 1.0, limit)
+        << point.spec.op << " " << to_string(point.spec.operands[0].shape);
+  }
+}
+
 // Steady products of groups on an H200 (bench/notes.md, "FP8 experts"): those of Qwen3-30B-A3B, 128
 // experts with 1,024 rows each, and of Mixtral 8x7B, 8 with 4,096.
 TEST(AnalyticGemm, OfGroupsIsWithin12PercentOfH200) {
-  const auto model = model_of("h200");
   const std::vector<MeasuredRate> measured = {
       {grouped_linear_spec(131072, 1536, 2048, 128), 653},
       {grouped_linear_spec(131072, 2048, 1536, 128), 634},
       {grouped_linear_spec(32768, 28672, 4096, 8), 643},
       {grouped_linear_spec(32768, 4096, 28672, 8), 677},
       {grouped_linear_wgrad_spec(32768, 28672, 4096, 8), 639}};
-  for (const MeasuredRate& point : measured) {
-    EXPECT_NEAR(rate(*model, point.spec) / point.tflops_per_s, 1.0, 0.12)
-        << point.spec.op << " " << to_string(point.spec.operands[0].shape);
-  }
+  expect_rates_of_h200(measured, 0.12);
 }
 
 // The same of FP8 factors with scales of blocks (docs/experts.md, "FP8 experts"), where a forward
 // of k and m also stands for the other matrix's gradient of x.
 TEST(AnalyticGemm, OfFp8GroupsIsWithin9PercentOfH200) {
-  const auto model = model_of("h200");
   const std::vector<MeasuredRate> measured = {
       {scaled_grouped_linear_spec(131072, 1536, 2048, 128), 916},
       {scaled_grouped_linear_spec(131072, 2048, 1536, 128), 879},
@@ -311,10 +315,7 @@ TEST(AnalyticGemm, OfFp8GroupsIsWithin9PercentOfH200) {
       {scaled_grouped_linear_wgrad_spec(131072, 2048, 768, 128), 532},
       {scaled_grouped_linear_wgrad_spec(32768, 28672, 4096, 8), 713},
       {scaled_grouped_linear_wgrad_spec(32768, 4096, 14336, 8), 717}};
-  for (const MeasuredRate& point : measured) {
-    EXPECT_NEAR(rate(*model, point.spec) / point.tflops_per_s, 1.0, 0.09)
-        << point.spec.op << " " << to_string(point.spec.operands[0].shape);
-  }
+  expect_rates_of_h200(measured, 0.09);
 }
 
 TEST(AnalyticGemm, GroupsReachAShareOfTheDenseRate) {
