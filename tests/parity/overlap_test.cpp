@@ -1,24 +1,18 @@
 // Losses, weights and optimizer state are the same bits with all overlap, with none and with each
-// key of [overlap] alone, under every kind of layout. The keys are those of the table of
-// configuration keys, so that a new one is in.
+// key of [overlap] alone, under every kind of layout.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
 #include <ostream>
 #include <random>
 #include <string>
-#include <string_view>
-#include <variant>
 #include <vector>
 
-#include "base/errors.h"
 #include "config/fields.h"
 #include "config/load.h"
-#include "config/validate.h"
-#include "plan/overlap_setup.h"
 #include "support/engine_runs.h"
+#include "support/overlap_settings.h"
 #include "support/thinned.h"
 
 namespace braid {
@@ -46,7 +40,7 @@ std::vector<std::string> words(const std::string& text) {
   return list;
 }
 
-RunConfig config_of(const Layout& layout, const std::vector<std::string>& overlap) {
+RunConfig config_of(const Layout& layout, const OverlapSettings& overlap = {}) {
   std::vector<std::string> overrides = {"model.family=llama",
                                         "model.layers=4",
                                         "model.width=24",
@@ -63,131 +57,26 @@ RunConfig config_of(const Layout& layout, const std::vector<std::string>& overla
   for (const std::string& word : words(layout.overrides)) {
     overrides.push_back(word.find('.') < word.find('=') ? word : "parallel." + word);
   }
-  for (const std::string& word : overlap) {
-    overrides.push_back("overlap." + word);
-  }
-  return parse_config("", "overlap", overrides);
+  RunConfig config = parse_config("", "overlap", overrides);
+  config.overlap = overlap_of(overlap);
+  return config;
 }
 
-/// What a key of [overlap] needs beside it. Keys that are not listed need nothing, or belong to
-/// tp_comm_overlap.
-const std::map<std::string_view, std::vector<std::string>>& companions() {
-  static const std::vector<std::string> gather = {"overlap_param_gather=true"};
-  static const std::vector<std::string> messages = {"overlap_p2p_comm=true"};
-  static const std::map<std::string_view, std::vector<std::string>> list = {
-      {"overlap_grad_reduce_delayed_wgrad_layers", {"overlap_grad_reduce=true"}},
-      {"overlap_param_gather_with_optimizer_step", gather},
-      {"align_param_gather", gather},
-      {"param_gather_prefetch_units", gather},
-      {"param_gather_fills_budget", gather},
-      {"param_gather_whole_units", gather},
-      {"overlap_p2p_comm_warmup_flush", messages},
-      {"overlap_p2p_backward_on_comm_stream", messages},
-      {"tp_comm_overlap_rs_dgrad", {"tp_comm_bulk_wgrad=false"}},
-      {"overlap_p2p_with_transformer_layer_wgrad", {"overlap_p2p_wgrad_delayed_layer_number=2"}},
-      {"wgrad_deferral_limit", {"defer_embedding_wgrad_compute=true"}}};
-  return list;
-}
-
-/// Keys that these tests do not switch, and why.
-bool is_left_out(std::string_view key) {
-  return key == "mode" || key == "disable_passes" ||  // every test here sets them
-         key == "cost" || key == "list_schedule" || key == "split_ops" ||  // need a cost model
-         key == "tp_comm_overlap_sites" ||  // methods of products: tensor_overlap_test.cpp
-         key == "tp_comm_overlap_min_rows" || key == "may_change_rounding";
-}
-
-/// Values of the key other than its default, without what needs a cost model
-/// (list_schedule_test.cpp).
-std::vector<std::string> other_values(const Field& field) {
-  RunConfig defaults;
-  const ValueRef value = field.value(defaults);
-  if (bool* const* const flag = std::get_if<bool*>(&value)) {
-    return {**flag ? "false" : "true"};
-  }
-  if (std::holds_alternative<int64_t*>(value)) {
-    return {"2"};
-  }
-  if (field.name == "comm_sms") {
-    return {"[\"data=2\", \"tensor=3\", \"expert=1\"]"};
-  }
-  std::vector<std::string> names;
-  for (const std::string_view name : field.limits.allowed) {
-    if (name != *std::get<std::string*>(value) && name != "hidden") {
-      names.push_back(fmt::format("\"{}\"", name));
-    }
-  }
-  return names;
-}
-
-/// The key alone, in each of its values, with what it needs.
-std::vector<std::vector<std::string>> settings_of(const Field& field) {
-  std::vector<std::vector<std::string>> list;
-  for (const std::string& value : other_values(field)) {
-    std::vector<std::string> settings = {"mode=manual"};
-    const auto found = companions().find(field.name);
-    if (found != companions().end()) {
-      settings.insert(settings.end(), found->second.begin(), found->second.end());
-    }
-    if (field.name.starts_with("tp_comm")) {
-      settings.insert(settings.end(), {"tp_comm_overlap=true", "tp_comm_overlap_min_rows=1"});
-    }
-    if (field.name != "tp_comm_overlap") {
-      settings.push_back(fmt::format("{}={}", field.name, value));
-    }
-    list.push_back(std::move(settings));
-  }
-  return list;
-}
-
-/// False where the layout has no use for these settings.
-bool is_possible(const Layout& layout, const std::vector<std::string>& settings) {
-  try {
-    validate(config_of(layout, settings));
-    return true;
-  } catch (const ConfigError&) {
-    return false;
-  }
-}
-
-std::vector<const Field*> keys() {
-  std::vector<const Field*> list;
-  for (const Field& field : config_fields()) {
-    if (field.section == "overlap" && !is_left_out(field.name)) {
-      list.push_back(&field);
-    }
-  }
-  return list;
-}
-
-/// As many of the keys as the layout can have, each with a chance of one in `one_in`.
-std::vector<std::string> many_keys(const Layout& layout, std::mt19937& random, unsigned one_in) {
-  std::vector<std::string> settings = {"mode=manual"};
-  for (const Field* const field : keys()) {
+/// As many of the keys as the configuration can have, each with a chance of one in `one_in`.
+OverlapSettings many_keys(const RunConfig& config, std::mt19937& random, unsigned one_in) {
+  OverlapSettings settings = {"mode=manual"};
+  for (const Field* const field : overlap_keys()) {
     const std::vector<std::string> values = other_values(*field);
     if (random() % one_in != 0) {
       continue;
     }
-    std::vector<std::string> more = settings;
+    OverlapSettings more = settings;
     more.push_back(fmt::format("{}={}", field->name, values[random() % values.size()]));
-    if (is_possible(layout, more)) {
+    if (is_possible(config, more)) {
       settings = std::move(more);
     }
   }
   return settings;
-}
-
-/// Each key alone, with each of its values, that the layout can have.
-std::vector<std::vector<std::string>> possible_settings(const Layout& layout) {
-  std::vector<std::vector<std::string>> list;
-  for (const Field* const field : keys()) {
-    for (std::vector<std::string>& settings : settings_of(*field)) {
-      if (is_possible(layout, settings)) {
-        list.push_back(std::move(settings));
-      }
-    }
-  }
-  return list;
 }
 
 class OverlapParity : public testing::TestWithParam<Layout> {
@@ -196,13 +85,11 @@ class OverlapParity : public testing::TestWithParam<Layout> {
 
   /// The same bits as without overlap; what products in pieces or of other microbatches round in
   /// another way, in f32, is far below this tolerance after three steps.
-  static void expect_like(const Outcome& off, const std::vector<std::string>& settings) {
+  static void expect_like(const Outcome& off, const OverlapSettings& settings) {
     SCOPED_TRACE(fmt::format("{}", fmt::join(settings, " ")));
     const RunConfig config = config_of(GetParam(), settings);
     const Outcome outcome = run(config, kSteps);
-    const bool has_other_microbatches = std::ranges::any_of(
-        settings, [](const std::string& it) { return it.ends_with("=\"halves\""); });
-    if (!overlap_setup(config.overlap).context.may_change_rounding && !has_other_microbatches) {
+    if (!may_round_otherwise(settings)) {
       expect_same_bits(outcome, off);
       return;
     }
@@ -217,12 +104,13 @@ class OverlapParity : public testing::TestWithParam<Layout> {
 TEST_P(OverlapParity, EverythingOnOffAndEachKeyAlone) {
   const Outcome off = run(config_of(GetParam(), {"mode=off"}), kSteps);
   expect_like(off, {"mode=auto"});
-  for (const std::vector<std::string>& settings : thinned(possible_settings(GetParam()), 7)) {
+  const RunConfig config = config_of(GetParam());
+  for (const OverlapSettings& settings : thinned(possible_settings(config), 7)) {
     expect_like(off, settings);
   }
   std::mt19937 random(static_cast<unsigned>(GetParam().overrides.size()));
   for (const unsigned one_in : {1u, 2u}) {
-    expect_like(off, many_keys(GetParam(), random, one_in));
+    expect_like(off, many_keys(config, random, one_in));
   }
 }
 
@@ -400,10 +288,10 @@ TEST(OverlapKeys, EachIsSwitchedInSomeLayout) {
   std::vector<Layout> layouts = overlap_layouts();
   EXPECT_GE(layouts.size(), 30u);
   layouts.push_back(expert_layouts().front());
-  for (const Field* const field : keys()) {
-    for (const std::vector<std::string>& settings : settings_of(*field)) {
+  for (const Field* const field : overlap_keys()) {
+    for (const OverlapSettings& settings : settings_of(*field)) {
       EXPECT_TRUE(std::ranges::any_of(
-          layouts, [&](const Layout& layout) { return is_possible(layout, settings); }))
+          layouts, [&](const Layout& layout) { return is_possible(config_of(layout), settings); }))
           << fmt::format("{}", fmt::join(settings, " ")) << ": no layout takes it";
     }
   }
