@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Tokens per second of training steps on one GPU, braid beside PyTorch, in turns: the cases of cases/*.toml and, if named, those of
-cases/experts and cases/finetune (for which PyTorch needs the package peft).
+cases/experts, cases/hybrids (PyTorch with the package mamba-ssm, if it is there) and cases/finetune (for which PyTorch needs peft).
 
 usage: end_to_end.py --bin FOLDER --results FOLDER [--case NAME]... [--rounds N] [--fp8] [--optimizer muon] [--choose] [--floors] [--small] [--device cpu]
 
@@ -23,7 +23,7 @@ import tomllib
 
 import expert_settings
 import gpu_bench
-from gpu_bench import CASES, EXPERT_CASES, FINETUNE_CASES, FOLDER, Failure
+from gpu_bench import CASES, EXPERT_CASES, FINETUNE_CASES, FOLDER, HYBRID_CASES, Failure
 
 WARMUP_STEPS = 3  # the first step of braid runs task by task, PyTorch compiles in its first
 # braid logs a step after it has launched the next one, which takes part of a step if the graph is large. The last step is logged at
@@ -32,6 +32,7 @@ SPARE_STEPS = 1
 TIME_LIMIT_S = 420
 MICROBATCHES = {"qwen2.5-7b-l14": [8, 16], "gpt2-124m": [32, 64]}  # of the cases that leave it open
 TORCH_WEIGHTS = ["fsdp", "autocast"]
+TORCH_CHUNKS = [128, 256]  # of the scan of states
 FLASH_ATTN_4_SIDE = "torch_flash_attn_4"
 FP8_SIDES = {"braid_fp8_tensor": "tensor", "braid_fp8_block": "block", "torch_fp8_tensorwise": "tensorwise"}
 LOG_LINE = re.compile(r"^ \[([0-9: .-]+)\] iteration\s+(\d+)/", re.MULTILINE)
@@ -41,7 +42,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bin", required=True, type=pathlib.Path, help="build folder, or folder of the programs")
     parser.add_argument("--results", required=True, help="folder of raw.jsonl, which is appended to")
-    parser.add_argument("--case", action="append", choices=[*CASES, *EXPERT_CASES, *FINETUNE_CASES], dest="cases",
+    parser.add_argument("--case", action="append", choices=[*CASES, *EXPERT_CASES, *HYBRID_CASES, *FINETUNE_CASES], dest="cases",
                         help="only this one; may be repeated (default: all of cases/*.toml)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--flash-attn-4", action="store_true",
@@ -111,7 +112,9 @@ class Bench:
         """Values to choose from, by setting: nothing once they were chosen, or without --choose."""
         if self.chosen(case, side) or not self.arguments.choose:
             return {}
-        settings = {"weights": TORCH_WEIGHTS} if side == "torch" and case in CASES else {}
+        settings = {}
+        if side == "torch":
+            settings = {"weights": TORCH_WEIGHTS} if case in CASES else {"chunk": TORCH_CHUNKS} if case in HYBRID_CASES else {}
         return settings | ({"microbatch": MICROBATCHES[case]} if case in MICROBATCHES else {})
 
     def run_braid(self, case, shape, options):
@@ -138,7 +141,7 @@ class Bench:
                    "--steps", shape["steps"] - WARMUP_STEPS, "--warmup", WARMUP_STEPS, "--optimizer", self.arguments.optimizer]
         if options.get("microbatch") and not self.arguments.small:
             command += ["--microbatch", options["microbatch"]]
-        for key in ("weights", "attention", "fp8"):
+        for key in ("weights", "attention", "chunk", "fp8"):
             if options.get(key):
                 command += [f"--{key}", options[key]]
         if self.arguments.device == "cpu":

@@ -147,19 +147,47 @@ Json describe_latents(const ModelSpec& model) {
           {"value", model.v_head_dim},       {"score_scale", rope_score_scale(model.rope_scaling)}};
 }
 
+/// Blocks of each layer, as in model.pattern.
+Json describe_layers(const ModelSpec& model) {
+  Json names = Json::array();
+  for (const LayerSpec& layer : model.layers) {
+    names.push_back(layer_name(layer));
+  }
+  return names;
+}
+
+/// Sizes of Mamba-2 layers; null for a model without.
+Json describe_states(const ModelSpec& model) {
+  if (!model.layers.has(kMambaBlock)) {
+    return nullptr;
+  }
+  return {{"heads", model.mamba_num_heads}, {"head_size", model.mamba_head_dim},
+          {"state", model.ssm_state_size},  {"groups", model.mamba_n_groups},
+          {"taps", model.conv_kernel},      {"chunk", model.mamba_chunk_size},
+          {"dt_min", model.mamba_dt_min},   {"dt_max", model.mamba_dt_max}};
+}
+
+/// Null for a model without rotary positions.
+Json describe_frequencies(const ModelSpec& model) {
+  if (model.style.positions != PositionKind::kRope) {
+    return nullptr;
+  }
+  const int64_t rotated = model.layers.has(kMlaBlock) ? model.qk_rope_head_dim : model.head_size;
+  return rope_frequencies(rotated, model.rope_theta, model.rope_scaling);
+}
+
 Json describe(const Case& c) {
   const ModelSpec& model = c.plan.run.model;
   const MemoryPlan& memory = largest_memory(c.plan);
-  const int64_t rotated = model.layers.has(kMlaBlock) ? model.qk_rope_head_dim : model.head_size;
-  const std::vector<double> frequencies =
-      rope_frequencies(rotated, model.rope_theta, model.rope_scaling);
   return {{"family", family_name(model.style)},
           {"layers", model.layers.size()},
+          {"pattern", describe_layers(model)},
           {"width", model.width},
           {"heads", model.heads},
           {"kv_heads", model.kv_heads},
           {"head_size", model.head_size},
           {"latents", describe_latents(model)},
+          {"states", describe_states(model)},
           {"ffn", model.ffn},
           {"vocabulary", model.vocabulary},
           {"padded_vocabulary", model.padded_vocabulary()},
@@ -167,7 +195,7 @@ Json describe(const Case& c) {
           {"tied_embeddings", model.tied_embeddings},
           {"qkv_bias", model.qkv_bias},
           {"rope_theta", model.rope_theta},
-          {"rope_frequencies", frequencies},
+          {"rope_frequencies", describe_frequencies(model)},
           {"rope_amplitude", rope_amplitude(model.rope_scaling)},
           {"norm_epsilon", model.norm_epsilon},
           {"init_std", model.init_std},

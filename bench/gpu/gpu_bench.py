@@ -15,6 +15,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 CASES = ["llama-1b", "llama-1b-any-order", "llama-1b-accumulate", "llama-1b-accumulate-any-order", "llama-8b-l16",
          "llama-8b-l16-any-order", "qwen2.5-7b-l14", "gpt2-124m"]
 EXPERT_CASES = ["olmoe-l12", "qwen3-30b-a3b-l6", "mixtral-8x7b-l3", "deepseek-v2-lite-l8"]  # of folder cases/experts
+HYBRID_CASES = ["mamba2-2.7b", "nemotron-h-4b"]  # of folder cases/hybrids, which has cases of several GPUs, too
 FINETUNE_CASES = ["llama-8b-lora"]  # of folder cases/finetune
 
 # What --small makes of every case: seconds on a CPU, to rehearse the scripts.
@@ -25,6 +26,9 @@ SMALL_EXPERTS = {"model.experts": 16, "model.experts_per_token": 2, "model.exper
 # Of a model with latent attention, in place of sizes of plain attention; its first layer has an MLP.
 SMALL_LATENTS = {"model.kv_lora_rank": 48, "model.qk_nope_head_dim": 32, "model.qk_rope_head_dim": 16, "model.v_head_dim": 32,
                  "model.shared_ffn": 96, "model.ffn": SMALL["model.ffn"]}
+# Of a model with states, in place of model.layers: sizes of its blocks that it would have from its preset.
+SMALL_STATES = {"model.mamba_num_heads": 8, "model.mamba_head_dim": 32, "model.ssm_state_size": 32}
+SMALL_HYBRIDS = {"mamba2-2.7b": {"model.pattern": "MM"}, "nemotron-h-4b": {"model.pattern": "M-M*-", "model.mamba_n_groups": 2}}
 
 
 class Failure(Exception):
@@ -187,7 +191,8 @@ def write_random_tokens(prefix, vocabulary, count=1 << 22, seed=1):
 
 def run_file(case):
     """Of a case on one GPU."""
-    folder = "experts" if case in EXPERT_CASES else "finetune" if case in FINETUNE_CASES else ""
+    folders = {"experts": EXPERT_CASES, "hybrids": HYBRID_CASES, "finetune": FINETUNE_CASES}
+    folder = next((name for name, cases in folders.items() if case in cases), "")
     return FOLDER / "cases" / folder / f"{case}.toml"
 
 
@@ -201,6 +206,14 @@ def with_small_latents(changes):
     return {key: value for key, value in changes.items() if key not in ("model.kv_heads", "model.head_size")} | SMALL_LATENTS
 
 
+def with_small_states(changes, case):
+    """The same, of a model with states, and with attention and MLPs if its preset has them."""
+    pattern = SMALL_HYBRIDS[case]["model.pattern"]
+    unused = ["model.layers", *(["model.ffn"] if "-" not in pattern else []),
+              *(["model.heads", "model.kv_heads", "model.head_size"] if "*" not in pattern else [])]
+    return {key: value for key, value in changes.items() if key not in unused} | SMALL_STATES | SMALL_HYBRIDS[case]
+
+
 def settings(case, small, device):
     """Values of `--set` for a case: none but the device, or all that makes it small."""
     changes = {"runtime.device": device}
@@ -208,6 +221,7 @@ def settings(case, small, device):
         changes |= SMALL
         changes["model.kv_heads"] = 4 if case.startswith("gpt2") else 2
     changes = with_small_experts(changes) if small and case in EXPERT_CASES else changes
+    changes = with_small_states(changes, case) if small and case in HYBRID_CASES else changes
     return with_small_latents(changes) if small and case.startswith("deepseek") else changes
 
 

@@ -11,23 +11,16 @@ import statistics
 import sys
 
 import torch
-import torch.nn.functional as F
 from mamba_ssm.ops.triton.layernorm_gated import rmsnorm_fn
 from mamba_ssm.ops.triton.ssd_combined import mamba_chunk_scan_combined
+
+import torch_hybrids
 
 LAYERS = {"nemotron-h-8b": (1, 8192, 128, 8), "nemotron-h-4b": (1, 8192, 112, 8), "mamba2-2.7b": (2, 4096, 80, 1)}
 HEAD_SIZE, STATE, TAPS, EPSILON = 64, 128, 4, 1e-5
 CHUNKS = (128, 256)
 REPEATS, WARMUP = 20, 5
-
-
-@torch.compile
-def convolve(xbc, weight, bias):
-    """Causal, depthwise, then SiLU; xbc [B, T, C], weight [C, K]."""
-    taps = weight.shape[1]
-    padded = F.pad(xbc.float(), (0, 0, taps - 1, 0))
-    total = bias.float() + sum(padded[:, k:k + xbc.shape[1]] * weight[:, k].float() for k in range(taps))
-    return F.silu(total).to(xbc.dtype)
+convolve = torch.compile(torch_hybrids.convolve)
 
 
 class Layer:

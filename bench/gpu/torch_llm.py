@@ -4,10 +4,11 @@
 bf16 matrices with fp32 main weights, kept by FSDP2 or by autocast; torch.compile per block and for the loss; cuDNN's or flash
 attention, or the package flash-attn-4, which braid's build compiles for Hopper too; fused AdamW; gradients accumulated in fp32 and clipped to norm 1. Nothing waits for the GPU between steps.
 
-A model file with `lora` is fine-tuned by the package peft instead: frozen matrices, adapters and their moments in bf16.
+A model file with `lora` is fine-tuned by the package peft instead: frozen matrices, adapters and their moments in bf16. In one with
+`states`, Mamba-2 layers run the Triton kernels of the package mamba-ssm where it is installed.
 
 usage: torch_llm.py --model JSON_OF_braid_bench_floor_--describe [--weights fsdp|autocast|float32] [--attention NAME|fastest]
-                    [--fp8 RECIPE_OF_torchao] [--microbatch N] [--steps N] [--warmup N] [--device cuda|cpu] [--eager]
+                    [--scan mamba-ssm|plain] [--chunk N] [--fp8 RECIPE_OF_torchao] [--microbatch N] [--steps N] [--warmup N] [--device cuda|cpu] [--eager]
 Prints one JSON line. Also a module: loss_curve/torch_losses.py trains the same models on real text.
 """
 import argparse
@@ -24,6 +25,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import torch_adapters
+import torch_hybrids
 from torch_experts import ExpertMlp, check_parameters
 
 ATTENTIONS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION,
@@ -169,6 +171,18 @@ class Mlp(nn.Module):
         return self.fc2(F.silu(gate) * up)
 
 
+class SquaredReluMlp(nn.Module):
+    """Without a gate, as in Nemotron-H."""
+
+    def __init__(self, shape):
+        super().__init__()
+        self.fc1 = nn.Linear(shape["width"], shape["ffn"], bias=False)
+        self.fc2 = nn.Linear(shape["ffn"], shape["width"], bias=False)
+
+    def forward(self, x):
+        return self.fc2(F.relu(self.fc1(x)).square())
+
+
 def make_norm(shape):
     kind = LayerNorm if shape["family"] == "gpt2" else RmsNorm
     return kind(shape["width"], shape["norm_epsilon"])
@@ -187,6 +201,32 @@ class Block(nn.Module):
         return x + self.mlp(self.mlp_norm(x))
 
 
+class HybridBlock(nn.Module):
+    """A layer of a model with states: blocks by name, each behind a norm."""
+
+    def __init__(self, shape, names):
+        super().__init__()
+        kinds = {"attention": Attention, "mamba": torch_hybrids.Mamba, "mlp": SquaredReluMlp if shape["family"] == "nemotron_h" else Mlp}
+        self.names = names.split("+")
+        for name in self.names:
+            if name not in kinds:
+                raise SystemExit(f"torch_llm.py: a layer {names} beside layers with states: there are {', '.join(kinds)} only")
+            self.add_module(f"{name}_norm", make_norm(shape))
+            self.add_module(name, kinds[name](shape))
+
+    def forward(self, x, angles):
+        for name in self.names:
+            rows, block = getattr(self, f"{name}_norm")(x), getattr(self, name)
+            x = x + (block(rows, angles) if name == "attention" else block(rows))
+        return x
+
+
+def make_layers(shape):
+    if shape.get("states"):
+        return nn.ModuleList(HybridBlock(shape, names) for names in shape["pattern"])
+    return nn.ModuleList(Block(shape, index) for index in range(shape["layers"]))
+
+
 class Model(nn.Module):
     """Names of parameters as in braid's checkpoints, but for `embedding`, `positions`, `norm` and `output` (see NAMES); Llama's fc1
     has its gate rows in front of its up rows here, and in turns with them there."""
@@ -198,13 +238,13 @@ class Model(nn.Module):
         rows = shape["padded_vocabulary"]
         self.embedding = nn.Embedding(rows, shape["width"])
         self.positions = nn.Embedding(shape["max_positions"], shape["width"]) if shape["family"] == "gpt2" else None
-        self.layers = nn.ModuleList(Block(shape, index) for index in range(shape["layers"]))
+        self.layers = make_layers(shape)
         self.norm = make_norm(shape)
         self.output = None if shape["tied_embeddings"] else nn.Linear(shape["width"], rows, bias=False)
 
     def angles(self, tokens, device):
         """Cosine and sine [T, D / 2] of the rotary angles, or None."""
-        if self.positions is not None:
+        if self.shape["rope_frequencies"] is None:
             return None
         frequencies = torch.tensor(self.shape["rope_frequencies"], device=device, dtype=torch.float64)
         turned = torch.outer(torch.arange(tokens, device=device).double(), frequencies)
@@ -222,15 +262,19 @@ class Model(nn.Module):
 
     def initialise(self, generator):
         """Normal matrices, ones and zeros elsewhere; smaller where a branch joins the residual stream."""
-        residual = (2 * self.shape["layers"]) ** -0.5
+        blocks = sum(name.endswith("_norm") for layer in self.layers for name, _ in layer.named_children())
+        residual = blocks ** -0.5
         with torch.no_grad():
             for name, parameter in self.named_parameters():
                 local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
                 if local.dim() > 1:
-                    joins = name.endswith(("proj.weight", "fc2.weight", "experts.fc2"))
+                    joins = name.endswith((".proj.weight", ".out_proj.weight", "fc2.weight", "experts.fc2"))
                     local.normal_(0, self.shape["init_std"] * (residual if joins else 1), generator=generator)
                 else:
                     local.fill_(1 if "norm.weight" in name else 0)
+            for module in self.modules():
+                if isinstance(module, torch_hybrids.Mamba):
+                    module.initialise(generator)
 
 
 NAMES = {"embedding.weight": "embedding.tokens", "positions.weight": "embedding.positions", "norm.weight": "head.norm.weight",
@@ -355,7 +399,9 @@ def attention_ms(backend, shape, batches, device):
 
 
 def choose_attention(name, shape, batches, device):
-    """The backend to use, and the milliseconds by which "fastest" chose."""
+    """The backend to use, and the milliseconds by which "fastest" chose; None for a model without attention."""
+    if not shape["heads"]:
+        return None, {}
     if name != "fastest":
         return name, {}
     if device != "cuda":
@@ -413,11 +459,27 @@ def measure(trainer, shape, arguments):
     return {"tokens_per_s": tokens * arguments.steps / seconds, "step_ms": clock.step_ms(), "loss": losses[-1].item()}
 
 
+def set_scan(shape, arguments):
+    """How states are scanned, in a model that has them."""
+    if not shape.get("states"):
+        if arguments.scan or arguments.chunk:
+            raise SystemExit("torch_llm.py: --scan and --chunk: the model has no states")
+        return
+    shape["scan"] = arguments.scan or torch_hybrids.fastest_scan(arguments.device)
+    shape["states"]["chunk"] = arguments.chunk or shape["states"]["chunk"]
+
+
+def describe_scan(shape):
+    return {"scan": torch_hybrids.scan_version(shape["scan"]), "chunk": shape["states"]["chunk"]} if shape.get("states") else {}
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", required=True, help="JSON file of braid_bench_floor --describe")
     parser.add_argument("--weights", choices=["fsdp", "autocast", "float32"], default="fsdp")
     parser.add_argument("--attention", choices=[*ATTENTIONS, FLASH_ATTN_4, "fastest"], default="fastest")
+    parser.add_argument("--scan", choices=torch_hybrids.SCANS, help="of states (mamba-ssm on a GPU where it is installed, else plain)")
+    parser.add_argument("--chunk", type=int, help="tokens that a scan of states takes together (the model file's)")
     parser.add_argument("--fp8", choices=["tensorwise", "rowwise"], help="FP8 matrices in layers, by torchao")
     parser.add_argument("--optimizer", choices=["adamw", "muon"], default="adamw", help="muon: of the matrices of layers (torch.optim.Muon)")
     parser.add_argument("--microbatch", type=int, help="instead of the model file's; the step keeps its sequences")
@@ -440,6 +502,7 @@ def main():
             raise SystemExit(f"torch_llm.py: --microbatch {arguments.microbatch} does not divide {shape['global_batch']}")
         shape["microbatch"] = arguments.microbatch
         shape["microbatches"] = shape["global_batch"] // arguments.microbatch
+    set_scan(shape, arguments)
     attention, attention_times = choose_attention(arguments.attention, shape, shape["microbatch"], arguments.device)
     shape["attention"] = attention
     with sdpa_kernel(ATTENTIONS.get(attention, SDPBackend.MATH)):
@@ -449,6 +512,7 @@ def main():
     cuda = arguments.device == "cuda"
     print(json.dumps({
         "version": torch.__version__, "weights": arguments.weights, "fp8": arguments.fp8, "optimizer": arguments.optimizer, "attention": attention, "attention_ms": attention_times,
+        **describe_scan(shape),
         "compiled": not arguments.eager, "microbatch": shape["microbatch"], "warmup": arguments.warmup,
         "allocated_bytes": torch.cuda.max_memory_allocated() if cuda else None,
         "reserved_bytes": torch.cuda.max_memory_reserved() if cuda else None,

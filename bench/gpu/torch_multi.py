@@ -21,6 +21,7 @@ import faulthandler
 import json
 import os
 import time
+import types
 
 import torch
 import torch.distributed as dist
@@ -75,15 +76,7 @@ class Stage(nn.Module):
                     local.normal_(0, shape["init_std"], generator=generator)
                 else:
                     local.fill_(1 if "norm.weight" in name else 0)
-        self.angles = torch_llm.Model.angles(_Angles(shape), shape["sequence"], generator.device)
-
-
-class _Angles:
-    """What Model.angles reads."""
-    positions = None
-
-    def __init__(self, shape):
-        self.shape = shape
+        self.angles = torch_llm.Model.angles(types.SimpleNamespace(shape=shape), shape["sequence"], generator.device)
 
 
 def token_loss(logits, labels):

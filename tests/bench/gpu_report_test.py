@@ -229,6 +229,7 @@ class CasesTest(unittest.TestCase):
     def test_every_case_has_its_run_file(self):
         self.assertEqual(sorted(path.stem for path in (GPU / "cases").glob("*.toml")), sorted(gpu_bench.CASES))
         self.assertEqual(sorted(path.stem for path in (GPU / "cases" / "experts").glob("*.toml")), sorted(gpu_bench.EXPERT_CASES))
+        self.assertLessEqual(set(gpu_bench.HYBRID_CASES), {path.stem for path in (GPU / "cases" / "hybrids").glob("*.toml")})
 
     def test_choices_name_cases(self):
         path = GPU / "cases" / "choices.json"

@@ -218,7 +218,7 @@ class LayerTest(unittest.TestCase):
         for name, parameter in attention.named_parameters():
             parameter.data = seeded(name, *parameter.shape)
         x = seeded("x", 1, 7, 32)
-        angles = torch_llm.Model.angles(types.SimpleNamespace(positions=None, shape=DEEPSEEK), 7, "cpu")
+        angles = torch_llm.Model.angles(types.SimpleNamespace(shape=DEEPSEEK), 7, "cpu")
         torch.testing.assert_close(attention(x, angles)[0], self.by_head(attention, x[0], angles), rtol=1e-4, atol=1e-4)
 
     def test_olmoe_norms_all_heads_together(self):

@@ -117,7 +117,7 @@ def load_weights(model, path):
             local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
             if local.dim() == 3:  # one matrix below the other there
                 weight = weight.view(local.shape)
-            if ".fc1" in name and model.shape["family"] != "gpt2":
+            if ".fc1" in name and model.shape["family"] not in ("gpt2", "nemotron_h"):  # which have no gate
                 weight = gate_above_up(weight)
             local.zero_()
             local[: weight.shape[0]].copy_(weight)
