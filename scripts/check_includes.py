@@ -41,7 +41,7 @@ MAY_SEE = {
              "report", "backends/backend.h", "backends/registry"],
     "tune": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "config",
              "report", "plan"],
-    "state": ["base", "ir", "model", "parallel", "comm", "backends", "checkpoint", "hugging_face", "config", "plan"],
+    "state": ["base", "ir", "model", "parallel", "comm", "backends", "data", "checkpoint", "hugging_face", "config", "plan"],
     "runtime": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "backends",
                 "backends/registry", "data", "checkpoint", "hugging_face", "config", "report", "plan", "tune", "state"],
     "launch": ["base", "parallel", "comm", "config", "plan", "runtime"],

@@ -10,7 +10,6 @@
 #include "checkpoint/checkpoint_path.h"
 #include "cli/commands.h"
 #include "cli/validators.h"
-#include "config/load.h"
 #include "data/tokenizer.h"
 #include "hugging_face/companions.h"
 #include "hugging_face/tensor_names.h"
@@ -19,6 +18,7 @@
 #include "state/checkpointing.h"
 #include "state/export_adapters.h"
 #include "state/export_weights.h"
+#include "state/recorded_config.h"
 
 namespace braid {
 namespace {
@@ -128,8 +128,7 @@ void export_only_adapters(const ExportArguments& arguments, const ExportedModel&
 void export_model(const ExportArguments& arguments, const Console& console) {
   const LoadedCheckpoint checkpoint(find_checkpoint(arguments.path),
                                     arguments.ema ? is_weight_or_average : is_weight);
-  const RunConfig config =
-      parse_config(checkpoint.state().config, checkpoint.path() + "/state.json");
+  const RunConfig config = recorded_config(checkpoint.state(), checkpoint.path() + "/state.json");
   const ModelSpec checkpointed = checkpointed_model(checkpoint, config);
   const HfCompanions companions = companions_of(config, checkpointed.vocabulary);
   const ModelSpec model = positioned(checkpointed, config, companions);

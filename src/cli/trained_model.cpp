@@ -7,7 +7,6 @@
 #include "base/errors.h"
 #include "checkpoint/checkpoint_path.h"
 #include "config/choices.h"
-#include "config/load.h"
 #include "hugging_face/model_config.h"
 #include "model/parameters.h"
 #include "runtime/device.h"
@@ -17,6 +16,7 @@
 #include "state/checkpointing.h"
 #include "state/hugging_face_source.h"
 #include "state/import_weights.h"
+#include "state/recorded_config.h"
 
 namespace braid {
 namespace {
@@ -101,7 +101,7 @@ void TrainedModel::open_checkpoint(Weights weights) {
   const bool averages = weights == Weights::kAverages;
   checkpoint_ =
       std::make_unique<LoadedCheckpoint>(path_, averages ? is_weight_or_average : is_weight);
-  config_ = parse_config(checkpoint_->state().config, path_ + "/state.json");
+  config_ = recorded_config(checkpoint_->state(), path_ + "/state.json");
   model_ = checkpointed_model(*checkpoint_, config_);
   layout_ = make_parameter_layout(model_parameters(model_));
   weights_ = std::make_unique<CheckpointedState>(*checkpoint_, layout_, model_);

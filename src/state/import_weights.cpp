@@ -17,6 +17,7 @@
 #include "plan/model_setup.h"
 #include "state/checkpointing.h"
 #include "state/hugging_face_source.h"
+#include "state/recorded_config.h"
 
 namespace braid {
 namespace {
@@ -94,8 +95,11 @@ ImportSummary import_weights(const std::string& hf_folder, const std::string& fo
   make_folders(carried_folder);
   copy_companions(companions, carried_folder);
   const std::string checkpoint = save_model_state(
-      folder, {.model = describe_model(config.model), .config = to_toml(run)}, layout, config.model,
-      std::array{whole_shard(layout, config.model, source)}, {.keep = 0});
+      folder,
+      {.model = describe_model(config.model),
+       .config = to_toml(run),
+       .extra = with_current_folder({})},
+      layout, config.model, std::array{whole_shard(layout, config.model, source)}, {.keep = 0});
   return {.model = config.model,
           .keys = model_keys(config.model),
           .ignored = config.ignored,

@@ -6,8 +6,8 @@
 #include "base/file.h"
 #include "checkpoint/checkpoint_path.h"
 #include "checkpoint/state_file.h"
-#include "config/load.h"
 #include "model/families.h"
+#include "state/recorded_config.h"
 
 namespace braid {
 
@@ -23,7 +23,7 @@ RunConfig with_resumed_model(RunConfig config) {
   }
   const std::string path = *checkpoint + "/" + std::string(kStateFile);
   const StoredState stored = parse_state(read_text_file(path, kMaxStateBytes), path);
-  const RunConfig saved = parse_config(stored.state.config, path);
+  const RunConfig saved = recorded_config(stored.state, path);
   config.model = saved.model;
   const std::string family = saved.model.family.value_or(std::string(kModelFamilies[0].name));
   if (saved.model.preset.empty() && find_family(family).style.positions != PositionKind::kLearned) {

@@ -26,6 +26,7 @@
 #include "plan/run_plan.h"
 #include "runtime/device.h"
 #include "runtime/engine.h"
+#include "state/recorded_config.h"
 #include "trace/breakdown.h"
 #include "trace/explain_exposed.h"
 #include "train/checkpoint_writer.h"
@@ -51,13 +52,16 @@
 namespace braid {
 namespace {
 
+/// For readers that have no tokenizer.
+RunConfig with_vocabulary(const RunSpec& run) {
+  RunConfig config = run.config;
+  config.model.vocabulary = run.model.vocabulary;
+  return config;
+}
+
 /// A checkpoint of adapters has no embedding that tells the size of the vocabulary.
 RunConfig checkpointed_config(const RunSpec& run) {
-  RunConfig config = run.config;
-  if (run.model.lora.is_on()) {
-    config.model.vocabulary = run.model.vocabulary;
-  }
-  return config;
+  return run.model.lora.is_on() ? with_vocabulary(run) : run.config;
 }
 
 EvalRecord mean_evaluation(int64_t step, std::span<const EvaluationResult> results) {
@@ -124,7 +128,7 @@ class TrainingRun {
                       run_.config.logging.run_folder));
     }
     // Written only now: a rejected run must not overwrite the description of the run in the folder.
-    write_file_atomically(saved_config, to_toml(run_.config));
+    write_file_atomically(saved_config, to_toml(with_vocabulary(run_)));
     write_file_atomically(run_.config.logging.run_folder + "/" + kPlanFile,
                           description_ + setup_.line() + "\n");
     report_.emplace(TrainingReport::Source{.plan = engine_.plan(),
@@ -514,7 +518,7 @@ class TrainingRun {
                       .seed = run_.config.train.seed,
                       .model = describe_model(plan.run.model),
                       .config = to_toml(checkpointed_config(run_)),
-                      .extra = {facts_.begin(), facts_.end()}},
+                      .extra = with_current_folder({facts_.begin(), facts_.end()})},
          .options = {.keep = run_.config.checkpoint.keep, .last_finite_step = last_finite_step_},
          .before =
              [log = log_.get()] {

@@ -72,7 +72,7 @@ class Cli : public testing::Test {
   }
 
   ChildOptions in_folder(ChildOptions options = {}) const {
-    options.folder = folder_.path().string();
+    options.folder = options.folder.empty() ? folder_.path().string() : path(options.folder);
     return options;
   }
 

@@ -1,3 +1,6 @@
+#include <nlohmann/json.hpp>
+
+#include "base/json.h"
 #include "cli/cli_fixture.h"
 #include "data/utf8.h"
 
@@ -22,6 +25,29 @@ class GenerateCommand : public Cli {
     return output_of(words);
   }
 };
+
+// In another folder with another file of the tokenizer's name.
+TEST_F(GenerateCommand, IsAnyFoldersWithItsFellows) {
+  write("elsewhere/tok.model", "no tokenizer");
+  write("elsewhere/held_out.txt", small_corpus().substr(0, 500));
+  const auto there = [&](Words words) {
+    const ChildResult result = braid(words, {.folder = "elsewhere"});
+    EXPECT_EQ(result.exit_code, 0) << testing::PrintToString(words) << result.err;
+    return result.out;
+  };
+  EXPECT_EQ(
+      there({"generate", "../runs/run", "--prompt", "the cat", "--tokens", "9", "--seed", "7"}),
+      sample({"--tokens", "9", "--seed", "7"}));
+  const auto loss = [](const std::string& json) {
+    return parse_json(json, "the output")["loss"].get<double>();
+  };
+  EXPECT_EQ(loss(there({"eval", "../runs/run", "--data", "held_out.txt", "--json"})),
+            loss(output_of({"eval", "runs/run", "--data", "elsewhere/held_out.txt", "--json"})));
+  EXPECT_THAT(there({"export", "../runs/run", "hf"}), HasSubstr("\ncarried tokenizer.model\n"));
+  EXPECT_THAT(there({"inspect", "../runs/run"}), HasSubstr("step     6"));
+  EXPECT_THAT(there({"report", "../runs/run", "--cost", "cpux2"}), HasSubstr("cost      cpux2"));
+  EXPECT_THAT(there({"report", "../runs/run"}), HasSubstr("report.html"));
+}
 
 TEST_F(GenerateCommand, DependsOnItsOptionsOnly) {
   const std::string text = sample({"--tokens", "24", "--seed", "7"});

@@ -52,7 +52,11 @@ TEST_F(LoraRuns, AreReadEvaluatedAndExported) {
   const double tuned = loss_of("tuned");
   EXPECT_NEAR(loss_of("merged"), tuned, 1e-4);
   EXPECT_GT(loss_of("runs/run"), tuned + 1e-3);
-  output_of({"generate", "tuned", "--prompt", "the cat", "--tokens", "3"});
+  // lora.base is "runs/run".
+  EXPECT_EQ(
+      braid({"generate", "../tuned", "--prompt", "the cat", "--tokens", "3"}, {.folder = "peft"})
+          .out,
+      output_of({"generate", "tuned", "--prompt", "the cat", "--tokens", "3"}));
 
   const auto config = nlohmann::json::parse(read("peft/adapter_config.json"));
   EXPECT_EQ(config["r"], 4);
