@@ -11,7 +11,7 @@ import statistics
 import sys
 
 import gpu_bench
-from gpu_bench import CASES, EXPERT_CASES, FOLDER
+from gpu_bench import CASES, EXPERT_CASES, FOLDER, HYBRID_CASES
 
 PEAK_FLOPS = {"H200": 989.4e12, "H100": 989.4e12}  # bf16 without sparsity, NVIDIA's data sheets
 SIDES = {"braid": "braid", "torch": "PyTorch"}
@@ -45,8 +45,8 @@ end of the last one. Random token ids; bf16 with fp32 main weights and AdamW sta
   SwiGLU's backward, in their epilogue by quack, other products by the fastest of cuBLASLt's and quack's; its build compiles both packages.
   PyTorch: products by cuBLAS, everything else by torch.compile, attention as named below. "With flash-attn-4" is the same PyTorch
   with the attention of that package.
-- MFU: tokens/s times model FLOPs per token (6 per matrix parameter without the input embedding, and 6 x layers x sequence x width)
-  over 989 TFLOP/s.
+- MFU: tokens/s times model FLOPs per token (6 per matrix parameter without the input embedding, and 6 x layers x sequence x width;
+  layers with states have those of their chunks instead) over 989 TFLOP/s.
 - Floor of a step: matrix products and attention at the rate that their libraries reach alone, everything else at the bytes that must
   cross memory over the bandwidth of a copy, all measured on the same kind of machine. Attention's backward is the bitwise repeatable
   one that braid runs; PyTorch's adds with atomics in no fixed order. "With atomics" is against the faster of the two.
@@ -112,6 +112,13 @@ def gib(count):
     return "" if count is None else f"{count / 2**30:.1f}"
 
 
+def torch_settings(run):
+    """Microbatch and weights of a run of PyTorch, and which kernels it had for what mixes tokens."""
+    attention = f"{run['attention']} attention" if run["attention"] else "no attention"
+    scan = f", scan by {run['scan']}, chunks of {run['chunk']}" if run.get("scan") else ""
+    return f"{run['microbatch']}, {run['weights']}, {attention}{scan}"
+
+
 class Runs:
     """The runs of one case in its newest session: rounds of both sides with the settings that were chosen."""
 
@@ -159,7 +166,7 @@ class Page:
         self.peak = next((peak for name, peak in PEAK_FLOPS.items() if name in (self.machine["gpu"] or "")), None)
         self.cases = newest(self.records, "case", lambda r: r["name"])
         self.floors = newest(self.records, "floor", lambda r: r["name"])
-        runs = {case: Runs(case, self.records) for case in [*CASES, *EXPERT_CASES] if case in self.cases}
+        runs = {case: Runs(case, self.records) for case in [*CASES, *EXPERT_CASES, *HYBRID_CASES] if case in self.cases}
         self.runs = {case: each for case, each in runs.items() if each.session}
 
     def text(self):
@@ -242,9 +249,9 @@ class Page:
             torch = last["torch"]
             rows.append([case, f"{shape['parameters'] / 1e6:,.0f} M", f"{shape['global_batch']} sequences of {shape['sequence']}",
                          last["braid"]["microbatch"] if last["braid"] else "",
-                         f"{torch['microbatch']}, {torch['weights']}, {torch['attention']} attention" if torch else "",
+                         torch_settings(torch) if torch else "",
                          *(number(runs.value(side, key)) for key in ("clock_mhz", "power_w") for side in SIDES)])
-        return table(["case", "parameters", "step", "microbatch, braid", "PyTorch: microbatch, weights, attention", "MHz, braid",
+        return table(["case", "parameters", "step", "microbatch, braid", "PyTorch: microbatch, weights, kernels", "MHz, braid",
                       "PyTorch", "W, braid", "PyTorch"], rows)
 
     def choices(self):
@@ -268,7 +275,7 @@ class Page:
         return MEMORY.format(table=table(heads, rows)) if rows else ""
 
     def floor_tables(self):
-        tables = [self.floor_table(case, self.floors[case]) for case in [*CASES, *EXPERT_CASES] if case in self.floors]
+        tables = [self.floor_table(case, self.floors[case]) for case in [*CASES, *EXPERT_CASES, *HYBRID_CASES] if case in self.floors]
         return FLOORS.format(tables="\n".join(tables)) if tables else ""
 
     def floor_table(self, case, floor):

@@ -53,6 +53,12 @@ class PageTest(unittest.TestCase):
                     run("torch", 80000, 2, weights="autocast"), run("torch", 60000, 3, weights="autocast"))
         self.assertIn("| llama-1b | 50,000 (50,000 to 50,000) | 70,000 (60,000 to 80,000) | 0.71 |", text)
 
+    def test_models_with_states_name_their_scan(self):
+        hybrid = {**run("torch", 40000, 1), "case": "mamba2-2.7b", "attention": None, "scan": "mamba-ssm 2.3.1", "chunk": 256}
+        text = page({**CASE, "name": "mamba2-2.7b"}, {**run("braid", 50000, 1), "case": "mamba2-2.7b"}, hybrid)
+        self.assertIn("| mamba2-2.7b | 50,000 (50,000 to 50,000) | 40,000 (40,000 to 40,000) | 1.25 |", text)
+        self.assertIn("| 2, fsdp, no attention, scan by mamba-ssm 2.3.1, chunks of 256 |", text)
+
     def test_pytorch_with_flash_attn_4_is_a_third_side(self):
         text = page(run("braid", 60000, 1), run("torch", 40000, 1), run("torch_flash_attn_4", 50000, 1))
         self.assertIn("| 1.50 | 50,000 (50,000 to 50,000) | 1.20 |", text)
