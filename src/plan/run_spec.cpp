@@ -183,12 +183,22 @@ RouterLosses router_losses(const RunConfig& config, const ModelSpec& model) {
   return {};
 }
 
-/// Blocks hold rows as they are.
-void check_rows_in_blocks(const RunSpec& run) {
-  if (run.parallel.blocks_of_rows && run.fp8 && run.fp8->dispatches_copies) {
+/// Rows travel as copies to where a direct exchange takes them.
+void check_travelling_copies(const RunSpec& run) {
+  if (!run.fp8 || !run.fp8->dispatches_copies) {
+    return;
+  }
+  if (run.parallel.blocks_of_rows) {
     throw_config_error(
         "train.fp8_dispatch = true: rows that are exchanged in blocks (moe.exchange, as between "
         "hosts) do not travel as FP8; set train.fp8_dispatch = false");
+  }
+  const MeshSizes& sizes = run.mesh.sizes();
+  if (sizes.expert_hosts > 1 && sizes.expert_hosts == sizes.expert * sizes.expert_tensor) {
+    throw_config_error(
+        "train.fp8_dispatch = true: with moe.exchange_hosts = {} each host has one rank of a "
+        "group, and rows do not travel as FP8; set train.fp8_dispatch = false",
+        sizes.expert_hosts);
   }
 }
 
@@ -274,7 +284,7 @@ RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
   run.parallel.blocks_of_rows = exchange.by_blocks;
   run.dtype = choice<DType>(config.train.dtype);
   run.fp8 = fp8_recipe(config, run.model);
-  check_rows_in_blocks(run);
+  check_travelling_copies(run);
   run.router_losses = router_losses(config, run.model);
   run.preference = preference_of(config, run.model);
   run.documents = documents_of(config, run.model);

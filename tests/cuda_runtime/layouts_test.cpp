@@ -279,6 +279,9 @@ TEST_P(GpuLayouts, HaveTheLossesOfOneGpuWithRowsOverHosts) {
   if (config.parallel.expert % 2 != 0) {
     GTEST_SKIP() << "no two hosts have experts of their own";
   }
+  if (config.train.fp8_dispatch && config.parallel.expert == 2) {
+    GTEST_SKIP() << "rows do not travel as FP8 between hosts of one rank";
+  }
   config.moe.exchange = "hosts";
   config.moe.exchange_hosts = 2;
   EngineOptions options = options_for(config);

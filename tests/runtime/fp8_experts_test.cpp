@@ -302,6 +302,14 @@ TEST(Fp8Experts, RowsInBlocksDoNotTravelAsFp8) {
                                     "(moe.exchange, as between hosts) do not travel as FP8"));
 }
 
+TEST(Fp8Experts, RowsOverHostsOfOneRankDoNotTravelAsFp8) {
+  const RunConfig config = fp8_config({"parallel.ranks=2", "parallel.expert=2", kDispatch,
+                                       "moe.exchange=hosts", "moe.exchange_hosts=2"});
+  EXPECT_THAT(message_of<ConfigError>([&] { resolve_run(resolved(config), 50); }),
+              ::testing::StartsWith("train.fp8_dispatch = true: with moe.exchange_hosts = 2 each "
+                                    "host has one rank of a group"));
+}
+
 // Elements of rows and of columns, and none of the padding, also where rows come from other ranks.
 TEST(Fp8Experts, CountsWhatCopiesLose) {
   for (const Keys& layout :
@@ -348,7 +356,7 @@ std::vector<Keys> exchanging_layouts() {
            {"parallel.ranks=2", "parallel.expert=2", "moe.expert_capacity=0.7"},
            {"parallel.ranks=2", "parallel.expert=2", "model.shared_ffn=128"},
            {"parallel.ranks=4", "parallel.expert=4", "moe.exchange=hosts", "moe.exchange_hosts=2"},
-           {"parallel.ranks=4", "parallel.pipeline=2", "parallel.expert=2", "moe.exchange=hosts",
+           {"parallel.ranks=8", "parallel.pipeline=2", "parallel.expert=4", "moe.exchange=hosts",
             "moe.exchange_hosts=2", "moe.capacity=0.4", "model.init_std=0.3"}}) {
     list.push_back(keys);
   }

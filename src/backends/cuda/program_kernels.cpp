@@ -5,16 +5,20 @@
 #include "backends/cuda/comm/rank_communication.h"
 #include "base/errors.h"
 #include "ops/elementwise.h"
+#include "ops/expert_exchange.h"
 #include "ops/offload.h"
 #include "ops/op.h"
 
 namespace braid {
 namespace {
 
-/// Throws InternalError if the task, which communicates only with its own rank, is a message.
-void check_is_no_message(const Program& program, TaskId id) {
+/// Throws InternalError if the task, which communicates only with its own rank, is a message or an
+/// exchange of rows, which are no copies.
+void check_needs_no_others(const Program& program, TaskId id) {
   const OpSpec& spec = program.spec(program.tasks[id.index()]);
   check(!is_message(spec), "task {} ({}) exchanges messages with itself", id.value,
+        describe_task(program, id));
+  check(!exchanges_rows(spec), "task {} ({}) exchanges rows with itself", id.value,
         describe_task(program, id));
 }
 
@@ -61,7 +65,7 @@ const CudaKernel* ProgramKernels::kernel_of(const Program& program, size_t progr
   if (communicator_key(program, task)) {
     return &nccl_kernel(program, program_index, task);
   }
-  check_is_no_message(program, id);
+  check_needs_no_others(program, id);
   return spec.operands.size() == 1 ? nullptr
                                    : &compute_kernel(copy_spec(spec));  // in place, or to y
 }

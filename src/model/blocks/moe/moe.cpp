@@ -259,7 +259,8 @@ struct CameTokens {
   ValueId choices;  ///< i32 [S,K]
 };
 
-/// For each of them, the sum of its experts on this host.
+/// For each of them, the sum of its experts on this host, whose ranks exchange rows if there are
+/// several.
 ValueId computed_by_host(BlockBuilder& builder, const CameTokens& came, const HostRoom& room,
                          int64_t tokens) {
   GraphBuilder& graph = builder.graph();
@@ -269,9 +270,10 @@ ValueId computed_by_host(BlockBuilder& builder, const CameTokens& came, const Ho
       {.rows = room.rows, .expected = room.expected_rows, .drops = group.drops}, "moe.host_sort");
   const ValueId x = gather_rows(graph, came.x, rows, "moe.gather");
   const ValueId weights = sort_weights(graph, came.weights, rows, "moe.weights");
-  return sum_rows(
-      graph, computed_by_all(builder, {.x = x, .weights = weights, .offsets = rows.offsets}, group),
-      rows, "moe.host_sum");
+  const Inputs own{.x = x, .weights = weights, .offsets = rows.offsets};
+  const ValueId results =
+      group.num_ranks == 1 ? computed(builder, own) : computed_by_all(builder, own, group);
+  return sum_rows(graph, results, rows, "moe.host_sum");
 }
 
 /// The results of the experts of each token: one copy of it goes to each host that has some of
