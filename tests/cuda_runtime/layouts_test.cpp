@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <set>
 #include <string>
 #include <string_view>
 
@@ -271,17 +270,14 @@ TEST_P(GpuLayouts, AreBitwiseTheSameWithRowsOfExpertsInBlocks) {
   expect_same_bits(run(config, 4, options), direct);
 }
 
+class GpuRowsOverHosts : public GpuLayouts {};
+class GpuOverlapKeys : public GpuLayouts {};
+
 // NCCL brings rows to hosts, and ranks of a host the rest of the way; with two ranks, each is a
 // host. A host's rows of a token are added before they are sent back, so sums are rounded
 // otherwise.
-TEST_P(GpuLayouts, HaveTheLossesOfOneGpuWithRowsOverHosts) {
+TEST_P(GpuRowsOverHosts, HaveTheLossesOfOneGpu) {
   RunConfig config = config_of(GetParam());
-  if (config.parallel.expert % 2 != 0) {
-    GTEST_SKIP() << "no two hosts have experts of their own";
-  }
-  if (config.train.fp8_dispatch && config.parallel.expert == 2) {
-    GTEST_SKIP() << "rows do not travel as FP8 between hosts of one rank";
-  }
   config.moe.exchange = "hosts";
   config.moe.exchange_hosts = 2;
   EngineOptions options = options_for(config);
@@ -297,13 +293,7 @@ TEST_P(GpuLayouts, HaveTheLossesOfOneGpuWithRowsOverHosts) {
 }
 
 // As OverlapParity on the CPU, which covers more layouts.
-TEST_P(GpuLayouts, AreBitwiseTheSameWithEachKeyOfOverlapAlone) {
-  static const std::set<std::string_view> kOneOfEach = {
-      "parameters2",           "tensor2_sequence", "experts2_optimizer", "fp8_dispatch2",
-      "fp8_block_parameters2", "hybrid_experts2",  "hybrid_parameters2"};
-  if (!kOneOfEach.contains(GetParam().name)) {
-    GTEST_SKIP() << "one layout of each kind of model is enough";
-  }
+TEST_P(GpuOverlapKeys, AreBitwiseTheSameEachAlone) {
   RunConfig config = config_of(GetParam());
   const EngineOptions options = options_for(config);
   config.overlap.mode = "off";
@@ -408,6 +398,36 @@ TEST_P(GpuLayouts, HaveTheSameBitsIfRowsOfExpertsLackRoomAtFirst) {
   expect_same_bits(run(config, 3, options), ample);
 }
 
+constexpr auto kNameOfLayout = [](const auto& layout) { return std::string(layout.param.name); };
+
+// Rows do not travel as FP8 between hosts of one rank.
+INSTANTIATE_TEST_SUITE_P(
+    , GpuRowsOverHosts,
+    ::testing::Values(
+        GpuLayout{"experts2", 2, experts(data(2, "none"), 2), "experts"},
+        GpuLayout{"experts2_optimizer", 2, experts(data(2, "optimizer"), 2), "experts"},
+        GpuLayout{"experts2_tensor2", 2, experts(tensor(2, 2, true), 2), "experts"},
+        GpuLayout{"experts2_ring2", 2, experts(context(data(2, "none"), 2, "ring"), 2), "experts"},
+        GpuLayout{"fp8_experts2", 2, experts(data(2, "none"), 2), "fp8_experts"},
+        GpuLayout{"hybrid_experts2", 2, experts(data(2, "none"), 2), "hybrid_experts"},
+        GpuLayout{"experts4", 4, experts(data(4, "gradients"), 4), "experts"},
+        GpuLayout{"experts2_pipeline2", 4, experts(pipeline(4, 2, "1f1b"), 2), "experts"},
+        GpuLayout{"fp8_dispatch4", 4, experts(data(4, "none"), 4), "fp8_dispatch"}),
+    kNameOfLayout);
+
+// One layout of each kind of model.
+INSTANTIATE_TEST_SUITE_P(
+    , GpuOverlapKeys,
+    ::testing::Values(
+        GpuLayout{"parameters2", 2, data(2, "parameters")},
+        GpuLayout{"tensor2_sequence", 2, tensor(2, 2, true)},
+        GpuLayout{"experts2_optimizer", 2, experts(data(2, "optimizer"), 2), "experts"},
+        GpuLayout{"fp8_dispatch2", 2, experts(data(2, "none"), 2), "fp8_dispatch"},
+        GpuLayout{"fp8_block_parameters2", 2, data(2, "parameters"), "fp8_block"},
+        GpuLayout{"hybrid_parameters2", 2, data(2, "parameters"), "hybrid"},
+        GpuLayout{"hybrid_experts2", 2, experts(data(2, "none"), 2), "hybrid_experts"}),
+    kNameOfLayout);
+
 INSTANTIATE_TEST_SUITE_P(
     , GpuLayouts,
     ::testing::Values(
@@ -497,7 +517,7 @@ INSTANTIATE_TEST_SUITE_P(
         GpuLayout{"tensor2_pipeline2_ring2", 8, context(all_dimensions(8), 2, "ring")},
         GpuLayout{"tensor2_pipeline2_data2", 8, all_dimensions(8)},
         GpuLayout{"tensor2_pipeline2_optimizer2", 8, sharded(all_dimensions(8), "optimizer")}),
-    [](const auto& layout) { return std::string(layout.param.name); });
+    kNameOfLayout);
 
 }  // namespace
 }  // namespace braid
