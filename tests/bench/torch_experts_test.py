@@ -5,25 +5,17 @@ have the losses of one rank.
 usage: torch_experts_test.py    Exits 77 (ctest: skipped) without PyTorch: neither here nor by `scripts/setup.sh --reference`. Ranks need
 2.11, as the benchmarks do: `PYTHON tests/bench/torch_experts_test.py` runs them with one that has it.
 """
-import importlib.util
 import math
 import os
-import pathlib
 import sys
 import tempfile
 import types
 import unittest
 import zlib
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-REFERENCE = ROOT / "build" / "reference" / "bin" / "python"
-if not importlib.util.find_spec("torch"):
-    if pathlib.Path(sys.executable) == REFERENCE or not REFERENCE.exists():
-        print("skipped: there is no PyTorch; scripts/setup.sh --reference installs one")
-        sys.exit(77)
-    os.execv(REFERENCE, [REFERENCE, "-B", *sys.argv])
-
 sys.dont_write_bytecode = True
+from with_pytorch import ROOT  # noqa: E402
+
 sys.path[:0] = [str(ROOT / "bench" / "gpu")]
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402

@@ -5,24 +5,16 @@ usage: torch_hybrids_test.py BUILD_FOLDER    Exits 77 (ctest: skipped) without P
 `scripts/setup.sh --reference`. The Triton kernels of mamba-ssm need a GPU and are compared there, if the package is installed; models need
 braid_bench_floor.
 """
-import importlib.util
 import json
-import os
 import pathlib
 import sys
 import tempfile
 import unittest
 import zlib
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-REFERENCE = ROOT / "build" / "reference" / "bin" / "python"
-if not importlib.util.find_spec("torch"):
-    if pathlib.Path(sys.executable) == REFERENCE or not REFERENCE.exists():
-        print("skipped: there is no PyTorch; scripts/setup.sh --reference installs one")
-        sys.exit(77)
-    os.execv(REFERENCE, [REFERENCE, "-B", *sys.argv])
-
 sys.dont_write_bytecode = True
+from with_pytorch import ROOT  # noqa: E402
+
 sys.path[:0] = [str(ROOT / "bench" / "gpu"), str(ROOT / "bench" / "gpu" / "loss_curve")]
 import torch  # noqa: E402
 
