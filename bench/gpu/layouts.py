@@ -97,7 +97,13 @@ LAYOUTS = {
     "parameters8": (8, ZERO["parameters"]), "tensor8": (8, {"tensor": 8, **SEQUENCE}, "gpt2"),
     "ring8": (8, context(8, "ring", **ZERO["optimizer"])), "tensor2_pipeline2_ring2": (8, context(2, "ring", **BLOCK)),
     "tensor2_pipeline2_data2": (8, BLOCK), "tensor2_pipeline2_optimizer2": (8, {**BLOCK, **ZERO["optimizer"]}),
+    "experts2_hosts": (2, *experts(2)), "experts2_optimizer_hosts": (2, *experts(2, **ZERO["optimizer"])),
+    "experts2_tensor2_hosts": (2, *experts(2, tensor=2, **SEQUENCE)), "experts2_ring2_hosts": (2, *experts(2, **context(2, "ring"))),
+    "fp8_experts2_hosts": (2, experts(2)[0], "fp8_experts"), "hybrid_experts2_hosts": (2, {"expert": 2}, "hybrid_experts"),
+    "experts4_hosts": (4, *experts(4, **ZERO["gradients"])), "experts2_pipeline2_hosts": (4, *experts(2, **pipeline(2, "1f1b"))),
+    "fp8_dispatch4_hosts": (4, experts(4)[0], "fp8_dispatch"),
 }
+OVER_HOSTS = {name for name in LAYOUTS if name.endswith("_hosts")}  # rows of experts go by way of two hosts, which are halves of a group's ranks
 
 PAGE = """# Layouts on {gpus}
 
@@ -140,7 +146,8 @@ def model_of(device, family):
     if family.startswith("hybrid"):
         del model["layers"]
         if family == "hybrid_experts":
-            model |= {"experts": 8, "experts_per_token": 2, "expert_ffn": width // 2, "shared_ffn": width // 2}
+            model |= {"experts": 8, "experts_per_token": 2, "expert_ffn": width // 2, "shared_ffn": width // 2,
+                      "router_scores": "sigmoid", "router_bias": True}  # as exports of hybrids need them
         pattern = "M-M*-M*-" if family == "hybrid" else "MEM*-ME-"
         return model | {"family": "nemotron_h", "pattern": pattern, "mamba_num_heads": 16, "mamba_head_dim": width // 8,
                         "ssm_state_size": 32, "mamba_n_groups": 4, "mamba_chunk_size": sequence}, {"sequence": sequence}
@@ -188,6 +195,8 @@ class Overrun(Failure):
 
 class LayoutRuns(processes.Runs):
     """The runs of one layout, or of one rank, in their own folder. Other threads can ask for their progress meanwhile."""
+
+    LAYERS = {}  # run_file says how many
 
     def __init__(self, arguments, folder, family, cache=None):
         self.braid = gpu_bench.find_program(arguments.bin, "braid")
@@ -292,7 +301,8 @@ class Reference:
 
 def settings_of(layout, gpus):
     ranks, parallel = LAYOUTS[layout][:2]
-    return {"parallel.ranks": ranks, **{f"parallel.{key}": value for key, value in parallel.items()},
+    hosts = {"moe.exchange": "hosts", "moe.exchange_hosts": 2} if layout in OVER_HOSTS else {}
+    return {"parallel.ranks": ranks, **{f"parallel.{key}": value for key, value in parallel.items()}, **hosts,
             "runtime.ranks_per_gpu": max(1, math.ceil(ranks / gpus))}
 
 

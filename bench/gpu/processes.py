@@ -89,6 +89,8 @@ def say(what):
 class Runs:
     """Runs of `braid train` in a folder of their own, with a cache of algorithms of their own."""
 
+    LAYERS = {"model.layers": 4}  # of models without a pattern, which says how many there are
+
     def __init__(self, arguments, folder):
         self.braid = gpu_bench.find_program(arguments.bin.resolve(), "braid")
         self.arguments, self.folder = arguments, pathlib.Path(folder)
@@ -105,8 +107,8 @@ class Runs:
         return [engine for engine in ENGINES if not (self.arguments.model == "experts" and engine == "nccl_copy")]
 
     def command(self, name, processes, settings, options=()):
-        if "model.pattern" not in settings:  # which says how many layers there are
-            settings = {"model.layers": 4, **settings}
+        if "model.pattern" not in settings:
+            settings = {**self.LAYERS, **settings}
         settings = {"logging.run_folder": name, "logging.format": "megatron", "runtime.processes": processes, **settings}
         words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
         return [str(self.braid), "train", "run.toml", *words, *map(str, options)]

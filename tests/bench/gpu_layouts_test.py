@@ -38,13 +38,20 @@ def records(results):
     return [json.loads(line) for line in (pathlib.Path(results) / "raw.jsonl").read_text().splitlines()]
 
 
+def layouts_of(suite):
+    """Ranks and kind of model of each layout that a suite of layouts_test.cpp lists."""
+    return {name: (int(ranks), family or "llama")
+            for name, ranks, family in re.findall(r'GpuLayout\{"(\w+)", (\d+),(?:[^{}]|\{[^{}]*\})*?(?:,\s+"(\w+)")?\}', suite)}
+
+
 class LayoutsTest(unittest.TestCase):
     def test_layouts_are_those_of_the_test_in_one_process(self):
         source = (ROOT / "tests" / "cuda_runtime" / "layouts_test.cpp").read_text(encoding="utf-8")
-        there = {name: (int(ranks), family or "llama")
-                 for name, ranks, family in re.findall(r'GpuLayout\{"(\w+)", (\d+),(?:[^{}]|\{[^{}]*\})*?(?:,\s+"(\w+)")?\}', source)}
-        self.assertGreater(len(there), 35)
+        suites = dict(re.findall(r"INSTANTIATE_TEST_SUITE_P\(\s*, (\w+),(.*?)\n\n", source + "\n", re.DOTALL))
+        there = {**layouts_of(suites["GpuLayouts"]), **{f"{name}_hosts": layout for name, layout in layouts_of(suites["GpuRowsOverHosts"]).items()}}
+        self.assertGreater(len(there), 45)
         self.assertEqual(there, {name: (layout[0], layouts.family_of(name)) for name, layout in layouts.LAYOUTS.items()})
+        self.assertEqual({name for name in there if name.endswith("_hosts")}, set(layouts.OVER_HOSTS))
 
     def test_braid_takes_all_of_them(self):
         with tempfile.TemporaryDirectory() as folder:
