@@ -30,7 +30,7 @@ enum class EngineChoice : uint8_t { kAuto, kSm, kCopy, kNcclCopy, kHidden };
 enum class ContextExchange : uint8_t { kRing, kAllGather, kAllToAll, kAllToAllRing };
 
 /// memory.recompute, where it may be left to braid.
-enum class RecomputeChoice : uint8_t { kNone, kNorms, kAttention, kFull, kAuto };
+enum class RecomputeChoice : uint8_t { kNone, kNorms, kAttention, kCompute, kFull, kAuto };
 
 /// runtime.device.
 enum class DeviceChoice : uint8_t { kAuto, kCpu, kCuda };
@@ -146,9 +146,10 @@ inline constexpr auto kChoices<BucketKind> =
 
 template <>
 inline constexpr auto kChoices<RecomputeChoice> =
-    Choices<RecomputeChoice, 5>{{{"none", RecomputeChoice::kNone},
+    Choices<RecomputeChoice, 6>{{{"none", RecomputeChoice::kNone},
                                  {"norms", RecomputeChoice::kNorms},
                                  {"attention", RecomputeChoice::kAttention},
+                                 {"compute", RecomputeChoice::kCompute},
                                  {"full", RecomputeChoice::kFull},
                                  {"auto", RecomputeChoice::kAuto}}};
 

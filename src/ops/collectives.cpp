@@ -277,6 +277,7 @@ const OpDefinition kAllReduceOp{
     .check = check_all_reduce,
     .cost = communication_cost,
     .backward = all_reduce_backward,
+    .recompute = Recompute::kFull,
     .communication = Communication{.op = CommOp::kAllReduce, .sums = true, .waits_for_all = true},
     .dual = "identity",
 };
@@ -289,6 +290,7 @@ const OpDefinition kAllReduceMaxOp{
     .kind = OpKind::kCommunication,
     .check = check_all_reduce_max,
     .cost = communication_cost,
+    .recompute = Recompute::kFull,
     .communication =
         Communication{.op = CommOp::kAllReduceMax, .sums = true, .waits_for_all = true},
 };
@@ -335,6 +337,7 @@ const OpDefinition kReduceScatterOp{
     .check = check_reduce_scatter,
     .cost = communication_cost,
     .backward = backward_of_dual,
+    .recompute = Recompute::kFull,
     .communication = Communication{.op = CommOp::kReduceScatter,
                                    .shape = CommShape::kScatter,
                                    .sums = true,
@@ -351,6 +354,7 @@ const OpDefinition kAllToAllOp{
     .check = check_all_to_all,
     .cost = communication_cost,
     .backward = backward_of_dual,
+    .recompute = Recompute::kFull,
     .communication = Communication{.op = CommOp::kAllToAll,
                                    .shape = CommShape::kBlocks,
                                    .waits_for_all = true,
@@ -367,6 +371,7 @@ const OpDefinition kBroadcastOp{
     .check = check_broadcast,
     .cost = communication_cost,
     .backward = backward_of_dual,
+    .recompute = Recompute::kFull,
     .communication = Communication{.op = CommOp::kBroadcast},
     .dual = "reduce",
 };
@@ -380,6 +385,7 @@ const OpDefinition kReduceOp{
     .check = check_reduce,
     .cost = communication_cost,
     .backward = backward_of_dual,
+    .recompute = Recompute::kFull,
     .communication = Communication{.op = CommOp::kReduce, .sums = true},
     .dual = "broadcast",
 };
@@ -425,6 +431,7 @@ const OpDefinition kRingShiftOp{
     .check = check_ring_shift,
     .cost = communication_cost,
     .backward = ring_shift_backward,
+    .recompute = Recompute::kFull,
     .communication = Communication{.op = CommOp::kRingShift, .copies = CommCopies::kCopyEngine},
     .dual = "ring_shift",
 };

@@ -205,6 +205,7 @@ const OpDefinition kDispatchRowsOp{
     .check = check_dispatch_rows,
     .cost = dispatch_cost,
     .backward = dispatch_rows_backward,
+    .recompute = Recompute::kFull,
     .communication =
         Communication{
             .op = CommOp::kDispatchRows, .shape = CommShape::kRows, .waits_for_all = true},
@@ -222,6 +223,7 @@ const OpDefinition kCombineRowsOp{
     .check = check_combine_rows,
     .cost = combine_cost,
     .backward = combine_rows_backward,
+    .recompute = Recompute::kFull,
     .communication =
         Communication{.op = CommOp::kCombineRows, .shape = CommShape::kRows, .waits_for_all = true},
     .dual = "dispatch_rows",

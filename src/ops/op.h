@@ -41,6 +41,7 @@ enum class Recompute : uint8_t {
   kNorms,      ///< of norms and activation functions, and gathers and copies of them: negligible
                ///< arithmetic, and at least as large as their inputs
   kAttention,  ///< of attention: keeping its inputs takes no more memory
+  kCompute,    ///< of every op in a layer that does not communicate
   kFull,       ///< of every op in a layer
 };
 
@@ -77,7 +78,7 @@ struct OpDefinition {
   /// Adds the dgrad and wgrad nodes of `node`; null: not differentiable.
   void (*backward)(BackwardBuilder& builder, const Node& node) = nullptr;
   /// The least recompute policy that includes this op; kNone: no policy does.
-  Recompute recompute = Recompute::kFull;
+  Recompute recompute = Recompute::kCompute;
   /// Its kernels also write main grads in bf16, all of them, with one rounding. Those of other ops
   /// are fp32 (f64 for f64 weights), and another task adds them to a bf16 main grad.
   bool narrow_main_grads = false;

@@ -60,6 +60,8 @@ class OpValidator {
     const bool communicates = op_.op_class == OpClass::kCommunication;
     need_just_if(communicates, op_.communication.has_value(), "communication");
     need((op_.kind == OpKind::kCommunication) == communicates, "kind", "contradicts op_class");
+    need(!communicates || op_.recompute != Recompute::kCompute, "recompute",
+         "must not be kCompute, which repeats no communication");
     if (communicates) {
       need(!op_.communication->sums || op_.communication->copies == CommCopies::kNone,
            "communication", "sums, which copies cannot");

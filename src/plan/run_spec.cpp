@@ -21,6 +21,7 @@
 #include "plan/model_setup.h"
 #include "plan/optimizer_setup.h"
 #include "plan/parallel_setup.h"
+#include "plan/recompute_policies.h"
 #include "plan/row_exchange_setup.h"
 #include "plan/run_costs.h"
 #include "plan/schedule_plan.h"
@@ -57,22 +58,6 @@ void check_batch_size(const TrainConfig& train, const ModelSpec& model) {
         "{:.3g}; lower either",
         train.microbatch, train.sequence, elems, kMaxTensorElems);
   }
-}
-
-/// "auto" is decided later, when the memory is known (choose_recompute.h); until then no recompute.
-Recompute recompute_policy(RecomputeChoice choice) {
-  switch (choice) {
-    case RecomputeChoice::kNorms:
-      return Recompute::kNorms;
-    case RecomputeChoice::kAttention:
-      return Recompute::kAttention;
-    case RecomputeChoice::kFull:
-      return Recompute::kFull;
-    case RecomputeChoice::kNone:
-    case RecomputeChoice::kAuto:
-      return Recompute::kNone;
-  }
-  throw_internal_error("no recompute policy");
 }
 
 /// Nothing for "", and for "auto" until the memory is known (choose_gather_budget.h).

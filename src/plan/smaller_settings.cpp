@@ -10,12 +10,12 @@
 #include "config/choices.h"
 #include "config/validate.h"
 #include "config/value.h"
+#include "plan/recompute_policies.h"
 
 namespace braid {
 namespace {
 
 constexpr size_t kMaxMicrobatches = 5;
-constexpr std::array<std::string_view, 3> kRecompute = {"norms", "attention", "full"};
 constexpr std::array<std::string_view, 3> kShards = {"optimizer", "gradients", "parameters"};
 
 const Field& field_of(const SettingChange& change) {
@@ -47,9 +47,13 @@ class ChoicesOfRun {
                                  : std::nullopt;
   }
 
-  std::optional<SettingChange> recompute(std::string_view policy) const {
-    return is_beyond(kRecompute, policy, config_.memory.recompute)
-               ? std::optional(SettingChange{"memory", "recompute", std::string(policy)})
+  std::optional<SettingChange> recompute(RecomputeChoice policy) const {
+    const auto given = choice<RecomputeChoice>(config_.memory.recompute);
+    const auto policies = recompute_policies(config_.parallel);
+    const bool repeats_more = given == RecomputeChoice::kAuto || policy > given;
+    return repeats_more && std::ranges::find(policies, policy) != policies.end()
+               ? std::optional(
+                     SettingChange{"memory", "recompute", std::string(choice_name(policy))})
                : std::nullopt;
   }
 
@@ -124,12 +128,13 @@ void append(std::vector<SettingChange>& list, const std::vector<SettingChange>& 
 std::vector<SettingChange> single_changes(const ChoicesOfRun& choices) {
   std::vector<SettingChange> list;
   append(list, choices.saves_between_steps());
-  append(list, choices.recompute("norms"));
+  append(list, choices.recompute(RecomputeChoice::kNorms));
   append(list, choices.shard("optimizer"));
-  append(list, choices.recompute("attention"));
+  append(list, choices.recompute(RecomputeChoice::kAttention));
   append(list, choices.shard("gradients"));
   append(list, choices.microbatches());
-  append(list, choices.recompute("full"));
+  append(list, choices.recompute(RecomputeChoice::kCompute));
+  append(list, choices.recompute(RecomputeChoice::kFull));
   append(list, choices.shard("parameters"));
   append(list, choices.offload());
   append(list, choices.batches());
@@ -147,7 +152,7 @@ std::vector<SettingChange> strongest_changes(const ChoicesOfRun& choices) {
   append(list, choices.saves_between_steps());
   append(list, choices.shard("optimizer"));
   append_last(choices.microbatches());
-  append(list, choices.recompute("full"));
+  append(list, choices.recompute(RecomputeChoice::kFull));
   append(list, choices.shard("parameters"));
   append_last(choices.offload());
   return list;

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <limits>
 #include <optional>
@@ -18,13 +17,11 @@
 #include "model/blocks/registry.h"
 #include "ops/op.h"
 #include "plan/exact_memory.h"
+#include "plan/recompute_policies.h"
 #include "plan/run_spec.h"
 
 namespace braid {
 namespace {
-
-constexpr std::array kPolicies = {RecomputeChoice::kNorms, RecomputeChoice::kAttention,
-                                  RecomputeChoice::kFull};
 
 /// 1 / kSpareParts of a memory stays free: the memory of the driver and NCCL is estimated, and
 /// other programs come and go.
@@ -206,7 +203,10 @@ RunSpec choose_recompute(const RunSpec& run, const RunMemory& memory,
   const Trial none = trials.run(RecomputeChoice::kNone, trials.num_layers());
   std::optional<Trial> chosen = none.fits() ? std::optional(none) : std::nullopt;
   if (!chosen) {
-    for (const RecomputeChoice policy : kPolicies) {
+    for (const RecomputeChoice policy : recompute_policies(run.config.parallel)) {
+      if (policy == RecomputeChoice::kNone) {
+        continue;
+      }
       std::optional<Trial> trial = trials.fewest_layers(policy, none);
       if (trial && (!chosen || trial->work < chosen->work)) {
         chosen = std::move(trial);

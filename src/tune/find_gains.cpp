@@ -12,6 +12,7 @@
 #include "base/parallel_for.h"
 #include "config/choices.h"
 #include "config/validate.h"
+#include "plan/recompute_policies.h"
 #include "tune/auto_overlap.h"
 #include "tune/estimate_layout.h"
 #include "tune/layer_prices.h"
@@ -85,8 +86,9 @@ void add_schedules(const Layout& layout, std::vector<Layout>& list) {
   }
 }
 
-void add_memory_choices(const Layout& layout, std::vector<Layout>& list) {
-  for (const RecomputeChoice recompute : beside(layout.recompute, RecomputeChoice::kFull)) {
+void add_memory_choices(const Layout& layout, int64_t expert_tensor, std::vector<Layout>& list) {
+  for (const RecomputeChoice recompute :
+       policies_beside(recompute_policies(layout, expert_tensor), layout.recompute)) {
     list.push_back(layout);
     list.back().recompute = recompute;
   }
@@ -146,7 +148,7 @@ class GainFinder {
     const RunConfig config = without_stages();
     const LayoutEstimator estimator(config, run_.spec().model, model_);
     std::vector<Neighbour> list;
-    for (const Layout& layout : neighbours(layout_)) {
+    for (const Layout& layout : neighbours(layout_, config.parallel.expert_tensor)) {
       if (!is_allowed(layout)) {
         continue;
       }
@@ -256,7 +258,7 @@ class GainFinder {
 
 }  // namespace
 
-std::vector<Layout> neighbours(const Layout& layout) {
+std::vector<Layout> neighbours(const Layout& layout, int64_t expert_tensor) {
   std::vector<Layout> list;
   add_meshes(layout, list);
   for (const int64_t microbatch : {2 * layout.microbatch, layout.microbatch / 2}) {
@@ -264,7 +266,7 @@ std::vector<Layout> neighbours(const Layout& layout) {
     list.back().microbatch = microbatch;
   }
   add_schedules(layout, list);
-  add_memory_choices(layout, list);
+  add_memory_choices(layout, expert_tensor, list);
   std::erase_if(list, [&](const Layout& it) { return it == layout || it.microbatch == 0; });
   return list;
 }

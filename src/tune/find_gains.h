@@ -18,7 +18,7 @@ struct GainOptions {
 /// The layouts one change away from this one, whether allowed or not: a factor 2 from one dimension
 /// to another, twice or half the microbatch, another schedule or number of virtual stages, and one
 /// more or less of sharding and recompute.
-std::vector<Layout> neighbours(const Layout& layout);
+std::vector<Layout> neighbours(const Layout& layout, int64_t expert_tensor = 1);
 
 /// Why the step is not faster: its critical path with what each cause costs, and of layout, overlap
 /// and hardware the change that makes the step shortest, each simulated. Layouts are `neighbours`

@@ -107,6 +107,16 @@ std::string layout_name(const Layout& layout) {
              : name + fmt::format(" recompute={}", choice_name(layout.recompute));
 }
 
+std::vector<RecomputeChoice> recompute_policies(const Layout& layout, int64_t expert_tensor) {
+  ParallelConfig parallel;
+  parallel.tensor = layout.tensor;
+  parallel.context = layout.context;
+  parallel.context_method = choice_name(layout.context_method);
+  parallel.expert = layout.expert;
+  parallel.expert_tensor = expert_tensor;
+  return recompute_policies(parallel);
+}
+
 RunConfig with_layout(RunConfig config, const Layout& layout) {
   for (const auto& [key, value] : keys_of(layout)) {
     set_value(field_of(key), config, value);

@@ -9,6 +9,7 @@
 #include "config/run_config.h"
 #include "parallel/parallel_options.h"
 #include "parallel/schedule.h"
+#include "plan/recompute_policies.h"
 
 namespace braid {
 
@@ -43,6 +44,9 @@ Layout layout_of(const RunConfig& config);
 /// "tp4 pp4 v5 cp2 dp2 shard=optimizer mb1 recompute=norms". Dimensions of size 1 and defaults are
 /// left out, except the microbatch.
 std::string layout_name(const Layout& layout);
+
+/// Those of a layout's ranks (plan/recompute_policies.h); `expert_tensor` as in [parallel].
+std::vector<RecomputeChoice> recompute_policies(const Layout& layout, int64_t expert_tensor);
 
 /// Returns `config` with this layout; parallel.ranks is the product of the dimensions. The result
 /// is resolved if `config` is. Keys that the layout does not permit get their defaults, such as

@@ -24,8 +24,6 @@ constexpr std::array kMambaContexts = {MambaContext::kHeads, MambaContext::kStat
 constexpr std::array kNoShard = {ShardKind::kNone};
 constexpr std::array kShards = {ShardKind::kNone, ShardKind::kOptimizer, ShardKind::kGradients,
                                 ShardKind::kParameters};
-constexpr std::array kPolicies = {RecomputeChoice::kNone, RecomputeChoice::kNorms,
-                                  RecomputeChoice::kAttention, RecomputeChoice::kFull};
 constexpr std::array kOneStage = {ScheduleKind::kOneForwardOneBackward};
 /// gpipe is left out: it is 1f1b with more memory.
 constexpr std::array kSchedules = {ScheduleKind::kOneForwardOneBackward, ScheduleKind::kInterleaved,
@@ -77,8 +75,8 @@ class Enumerator {
   }
 
   /// The values of a key, or the one that is fixed.
-  template <class T, size_t N>
-  std::vector<T> values(std::string_view key, T given, const std::array<T, N>& all) const {
+  template <class T, class Range>
+  std::vector<T> values(std::string_view key, T given, const Range& all) const {
     return is_fixed(key) ? std::vector<T>{given} : std::vector<T>(all.begin(), all.end());
   }
 
@@ -313,9 +311,9 @@ class Enumerator {
     const auto shards = alone ? values("parallel.shard", given, kNoShard)
                               : values("parallel.shard", given, kShards);
     const auto policy = choice<RecomputeChoice>(config_.memory.recompute);
-    const auto policies = policy == RecomputeChoice::kAuto
-                              ? std::vector<RecomputeChoice>(kPolicies.begin(), kPolicies.end())
-                              : values("memory.recompute", policy, kPolicies);
+    const auto all = recompute_policies(layout, config_.parallel.expert_tensor);
+    const auto policies =
+        policy == RecomputeChoice::kAuto ? all : values("memory.recompute", policy, all);
     for (const ShardKind shard : shards) {
       layout.shard = shard;
       for (const int64_t copies : replicas(layout, shard)) {

@@ -155,8 +155,7 @@ class Search {
     if (given.memory.recompute != choice_name(RecomputeChoice::kAuto)) {
       return;
     }
-    for (const RecomputeChoice policy : {RecomputeChoice::kNone, RecomputeChoice::kNorms,
-                                         RecomputeChoice::kAttention, RecomputeChoice::kFull}) {
+    for (const RecomputeChoice policy : recompute_policies(given.parallel)) {
       given.memory.recompute = choice_name(policy);
       if (priced(layout_of(given)).bounds.peak_bytes <= memory_limit()) {
         return;
@@ -301,10 +300,12 @@ class Search {
   /// Whether the next policy with less recompute has the same prices: then the programs are the
   /// same, as with "attention" and "norms" if context ranks exchange keys, which no task repeats.
   bool repeats_no_more(Layout layout, const LayerPrices& prices) const {
-    if (layout.recompute == RecomputeChoice::kNone) {
+    const auto policies = recompute_policies(layout, config_.parallel.expert_tensor);
+    const auto at = std::ranges::find(policies, layout.recompute);
+    if (at == policies.begin() || at == policies.end()) {
       return false;
     }
-    layout.recompute = static_cast<RecomputeChoice>(static_cast<int>(layout.recompute) - 1);
+    layout.recompute = *(at - 1);
     const auto with_less = prices_.find(price_key(layout));
     return with_less != prices_.end() && with_less->second == prices;
   }

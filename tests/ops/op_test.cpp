@@ -374,8 +374,9 @@ TEST(RecomputeClass, IsThatOfTheDocumentation) {
         norms.contains(op->name) ? Recompute::kNorms
         : op->name == "attention" || op->name == "mamba2" || op->name == "mamba2_section"
             ? Recompute::kAttention
-        : never.contains(op->name) ? Recompute::kNone
-                                   : Recompute::kFull;
+        : never.contains(op->name)                ? Recompute::kNone
+        : op->op_class == OpClass::kCommunication ? Recompute::kFull
+                                                  : Recompute::kCompute;
     EXPECT_EQ(op->recompute, expected) << op->name;
   }
 }

@@ -33,6 +33,7 @@ OpDefinition communication_op() {
           .kind = OpKind::kCommunication,
           .check = check_nothing,
           .cost = elementwise_cost<0>,
+          .recompute = Recompute::kFull,
           .communication = Communication{.op = CommOp::kBroadcast}};
 }
 
@@ -102,6 +103,7 @@ TEST(ValidateOp, NamesOpAndFieldOfACommunicationOp) {
           {"communication is missing", [](OpDefinition& op) { op.communication.reset(); }},
           {"family contradicts", [](OpDefinition& op) { op.family = OpFamily::kMemoryBound; }},
           {"kind contradicts", [](OpDefinition& op) { op.kind = OpKind::kCopy; }},
+          {"recompute must not be", [](OpDefinition& op) { op.recompute = Recompute::kCompute; }},
           {"sums",
            [](OpDefinition& op) {
              op.communication->sums = true;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/op.h"
 #include "parity/layout_config.h"
 #include "plan/run_plan.h"
 #include "support/thinned.h"
@@ -62,7 +63,7 @@ TEST_P(RecomputeOf, ChangesNoBit) {
   const Trained expected = train(plain);
   EXPECT_NE(expected.losses[0], expected.losses[1]);
   EXPECT_EQ(expected.num_repeated, 0);
-  for (const char* const policy : {"norms", "attention", "full"}) {
+  for (const char* const policy : {"norms", "attention", "compute", "full"}) {
     for (const int64_t offload_layers : {0, 3}) {
       RunConfig config = plain;
       config.memory.recompute = policy;
@@ -90,8 +91,51 @@ INSTANTIATE_TEST_SUITE_P(
                    "ranks=4 pipeline=2 virtual_stages=2 schedule=interleaved shard=parameters"},
             Layout{kLlamaModel,
                    "ranks=8 tensor=2 context=2 pipeline=2 virtual_stages=2 schedule=zb-v "
-                   "sequence_parallel=true shard=gradients train.dtype=bfloat16"}},
+                   "sequence_parallel=true shard=gradients train.dtype=bfloat16"},
+            Layout{kExpertsModel, "ranks=2 expert=2"},
+            Layout{kSharedExpertModel, "ranks=4 expert=4 moe.exchange=hosts moe.exchange_hosts=2"},
+            Layout{kHybridExpertsModel, "ranks=4 tensor=2 sequence_parallel=true expert=2"}},
         8)));
+
+/// How often a rank's training step has each op that communicates in layers.
+std::map<std::string, int64_t> communication_of(RunConfig config, const std::string& policy) {
+  config.memory.recompute = policy;
+  const RunPlan plan = plan_run(resolve_run(config, 0));
+  const Program& program = plan.ranks.front().programs[kTrainProgram];
+  std::map<std::string, int64_t> counts;
+  for (const Task& task : program.tasks) {
+    const OpDefinition& op = find_op(program.spec(task).op);
+    if (op.op_class == OpClass::kCommunication && task.label.layer >= 0) {
+      ++counts[std::string(op.name)];
+    }
+  }
+  return counts;
+}
+
+class CommunicationWithRecompute : public testing::TestWithParam<Layout> {};
+
+// But for gathers, which "norms" repeats.
+TEST_P(CommunicationWithRecompute, IsRepeatedByFullOnly) {
+  const RunConfig config = config_of(GetParam());
+  auto plain = communication_of(config, "none");
+  auto compute = communication_of(config, "compute");
+  auto full = communication_of(config, "full");
+  for (auto* counts : {&plain, &compute, &full}) {
+    counts->erase("all_gather");
+  }
+  EXPECT_EQ(compute, plain);
+  EXPECT_NE(full, plain);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, CommunicationWithRecompute,
+    testing::Values(Layout{kExpertsModel, "ranks=2 expert=2"},
+                    Layout{kExpertsModel, "ranks=2 expert=2 moe.exchange=blocks"},
+                    Layout{kSharedExpertModel,
+                           "ranks=4 expert=4 moe.exchange=hosts moe.exchange_hosts=2"},
+                    Layout{kLlamaModel, "ranks=2 tensor=2"},
+                    Layout{kLlamaModel, "ranks=2 tensor=2 sequence_parallel=true"},
+                    Layout{kGpt2Model, "ranks=2 context=2 context_method=a2a"}));
 
 /// Gathered weights in a rank's training step.
 struct Gathered {
@@ -141,7 +185,7 @@ class GatheredWeights : public testing::TestWithParam<Layout> {};
 TEST_P(GatheredWeights, AreNeitherKeptForRecomputeNorGatheredForIt) {
   RunConfig config = config_of(GetParam());
   const RunPlan plain = plan_run(resolve_run(config, 0));
-  for (const char* const policy : {"norms", "attention", "full"}) {
+  for (const char* const policy : {"norms", "attention", "compute", "full"}) {
     config.memory.recompute = policy;
     const RunPlan recomputed = plan_run(resolve_run(config, 0));
     for (size_t rank = 0; rank < plain.ranks.size(); ++rank) {

@@ -157,7 +157,7 @@ class RandomLayout {
 
   void draw_memory() {
     if (one_in(2)) {
-      set("memory.recompute", any({"norms", "attention", "full"}));
+      set("memory.recompute", any({"norms", "attention", "compute", "full"}));
       if (one_in(3)) {
         set("memory.recompute_layers", 1 + below(2));
       }

@@ -20,6 +20,7 @@
 #include "passes/tensor/bulk_overlap.h"
 #include "passes/tensor/ring_exchange.h"
 #include "passes/tensor/split_ops.h"
+#include "plan/recompute_policies.h"
 #include "support/random_layout.h"
 
 namespace braid {
@@ -45,12 +46,9 @@ class RandomPasses {
   /// What the run says of memory, and anything of overlap.
   PipelineOptions options(const MemoryConfig& memory) {
     PipelineOptions options;
-    options.of<RecomputeOptions>() = {.policy = memory.recompute == "norms" ? Recompute::kNorms
-                                                : memory.recompute == "attention"
-                                                    ? Recompute::kAttention
-                                                : memory.recompute == "full" ? Recompute::kFull
-                                                                             : Recompute::kNone,
-                                      .num_layers = memory.recompute_layers};
+    options.of<RecomputeOptions>() = {
+        .policy = recompute_policy(choice<RecomputeChoice>(memory.recompute)),
+        .num_layers = memory.recompute_layers};
     options.of<OffloadOptions>() = {.num_layers = memory.offload_layers,
                                     .prefetch_layers = memory.offload_prefetch_layers,
                                     .min_bytes = memory.offload_min_bytes};

@@ -23,6 +23,9 @@ struct RecomputeOptions {
 ///              gathered inputs of matrices. Kept: results of matrix products and attention, and
 ///              the residual stream.
 ///   attention  the result of attention, from its input (Megatron-LM's "core_attn").
+///   compute    everything in a layer that does not communicate: rows that came from other ranks
+///   and
+///              sums over ranks are kept, as torchtitan's selective checkpointing of ops does.
 ///   full       everything in a layer, from the layer's inputs. With the residual addition fused
 ///              into the norm a layer has two inputs, a branch and the residual stream. Their sum,
 ///              which the norm makes first, is kept instead of both, and the rest of the norm is

@@ -543,7 +543,8 @@ TEST(Recompute, KeepsTheMeaningOfRandomLayers) {
                                                  .is_strange = seed % 7 < 3});
     ASSERT_THAT(verify(program, 1, Ordering::kProgramOrder), IsEmpty());
     const SymbolicState meaning = run_in_order(program);
-    for (const Recompute policy : {Recompute::kNorms, Recompute::kAttention, Recompute::kFull}) {
+    for (const Recompute policy :
+         {Recompute::kNorms, Recompute::kAttention, Recompute::kCompute, Recompute::kFull}) {
       const RecomputeOptions options{.policy = policy, .num_layers = static_cast<int>(seed % 3)};
       const PassResult result = recompute(program, options);
       num_repeated += result.report.num_changes;
