@@ -186,21 +186,35 @@ class OutputGrads {
       from_ = args.dx + place.sequence_begin * stride_ + place.channel;
     }
   }
-  __device__ Row load(int row) const {
-    const Elem* from = from_ + row * stride_;
-    Row sum = load_vector<kChannels, true>(from, kChannels);
+  /// Rows from `begin` on to before `end`; the others are 0. The loads of a part are under way at
+  /// once.
+  template <int kRows>
+  __device__ void load(Row (&rows)[kRows], int begin, int end) const {
+    const Elem* from = from_ + begin * stride_;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      rows[i] =
+          begin + i < end ? load_vector<kChannels, true>(from + i * stride_, kChannels) : Row{};
+    }
     if constexpr (kOfFactors) {
 #pragma unroll 1
       for (int part = 1; part < parts_; ++part) {
         from += part_distance_;
-        const Row addend = load_vector<kChannels, true>(from, kChannels);
+        Row addends[kRows];
 #pragma unroll
-        for (int v = 0; v < kChannels; ++v) {
-          sum.elems[v] += addend.elems[v];
+        for (int i = 0; i < kRows; ++i) {
+          addends[i] =
+              begin + i < end ? load_vector<kChannels, true>(from + i * stride_, kChannels) : Row{};
+        }
+#pragma unroll
+        for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+          for (int v = 0; v < kChannels; ++v) {
+            rows[i].elems[v] += addends[i].elems[v];
+          }
         }
       }
     }
-    return sum;
   }
 
  private:
@@ -222,13 +236,9 @@ struct GradBatch {
                        int end) {
 #pragma unroll
     for (int i = 0; i < kBackwardBatch; ++i) {
-      inputs[i] = {};
-      outputs[i] = {};
-      if (begin + i < end) {
-        inputs[i] = from.load<kAligned>(begin + i);
-        outputs[i] = grads.load(begin + i);
-      }
+      inputs[i] = begin + i < end ? from.load<kAligned>(begin + i) : ConvInput{};
     }
+    grads.load(outputs, begin, end);
   }
 };
 

@@ -96,27 +96,36 @@ __global__ void __launch_bounds__(kMaxThreads)
   }
 }
 
-/// Of one row; `sums` are those for norm_weight.
+/// What the backward reads of a row.
 template <bool kAligned, int K>
-__device__ void norm_backward_row(const Mamba2Args& args, const NormPlace& place, float* shared,
-                                  float (&sums)[K][kVector]) {
+struct NormRow {
   Vector y[K];
   Vector z[K];
-  Vector w[K];
   Vector dv[K];
-  load_run<kAligned>(y, args.y + place.at_inner, place.width);
-  load_run<kAligned>(z, args.zxbcdt + place.at_z, place.width);
-  load_run<kAligned>(dv, args.dv + place.at_inner, place.width);
-  load_run<kAligned>(w, args.norm_weight + int64_t{blockIdx.y} * place.width, place.width);
-  const float rstd = args.rstd[place.norm];
+  float rstd;
+
+  __device__ void load(const Mamba2Args& args, int64_t row) {
+    const NormPlace place(args.sizes, row);
+    load_run<kAligned>(y, args.y + place.at_inner, place.width);
+    load_run<kAligned>(z, args.zxbcdt + place.at_z, place.width);
+    load_run<kAligned>(dv, args.dv + place.at_inner, place.width);
+    rstd = args.rstd[place.norm];
+  }
+};
+
+/// `w` are the weights, and `sums` those for their gradients.
+template <bool kAligned, int K>
+__device__ void norm_backward_row(const Mamba2Args& args, NormRow<kAligned, K> row,
+                                  const NormPlace& place, const Vector (&w)[K], float* shared,
+                                  float (&sums)[K][kVector]) {
   float sum = 0;
 #pragma unroll
   for (int k = 0; k < K; ++k) {
 #pragma unroll
     for (int i = 0; i < kVector; ++i) {
-      const float gate = widen(z[k].elems[i]);
-      const float h = widen(y[k].elems[i]) * gate * sigmoid(gate) * rstd;
-      const float grad = widen(dv[k].elems[i]);
+      const float gate = widen(row.z[k].elems[i]);
+      const float h = widen(row.y[k].elems[i]) * gate * sigmoid(gate) * row.rstd;
+      const float grad = widen(row.dv[k].elems[i]);
       sums[k][i] += grad * h;
       sum += grad * widen(w[k].elems[i]) * h;
     }
@@ -126,36 +135,52 @@ __device__ void norm_backward_row(const Mamba2Args& args, const NormPlace& place
   for (int k = 0; k < K; ++k) {
 #pragma unroll
     for (int i = 0; i < kVector; ++i) {
-      const float gate = widen(z[k].elems[i]);
+      const float gate = widen(row.z[k].elems[i]);
       const float share = sigmoid(gate);
-      const float y_elem = widen(y[k].elems[i]);
-      const float h = y_elem * gate * share * rstd;
-      const float du = rstd * (widen(dv[k].elems[i]) * widen(w[k].elems[i]) - h * mean);
-      y[k].elems[i] = narrow<Mamba2Data>(du * gate * share);
-      z[k].elems[i] = narrow<Mamba2Data>(du * y_elem * share * (1.0f + gate * (1.0f - share)));
+      const float y = widen(row.y[k].elems[i]);
+      const float h = y * gate * share * row.rstd;
+      const float du = row.rstd * (widen(row.dv[k].elems[i]) * widen(w[k].elems[i]) - h * mean);
+      row.y[k].elems[i] = narrow<Mamba2Data>(du * gate * share);
+      row.z[k].elems[i] = narrow<Mamba2Data>(du * y * share * (1.0f + gate * (1.0f - share)));
     }
   }
-  save_run<kAligned>(args.dy + place.at_inner, y, place.width);
+  save_run<kAligned>(args.dy + place.at_inner, row.y, place.width);
   if (args.d_zxbcdt != nullptr) {
-    save_run<kAligned>(args.d_zxbcdt + place.at_z, z, place.width);
+    save_run<kAligned>(args.d_zxbcdt + place.at_z, row.z, place.width);
   }
 }
 
+/// With two vectors per thread, a multiprocessor has few threads: a row is loaded while the one
+/// before is computed. With more, registers do not suffice, with one, there are many threads.
 template <bool kAligned, int K>
 __global__ void __launch_bounds__(kMaxThreads)
     norm_backward_kernel(const __grid_constant__ Mamba2Args args) {
   __shared__ float shared[2][kWarpSize];  // used alternately: one barrier per row is enough
   const Mamba2Sizes& s = args.sizes;
+  const int width = s.inner() / s.norm_groups;
+  Vector w[K];
+  load_run<kAligned>(w, args.norm_weight + int64_t{blockIdx.y} * width, width);
   float sums[K][kVector] = {};
   int turn = 0;
+  constexpr bool kAhead = K == 2;
+  NormRow<kAligned, K> next;
+  if constexpr (kAhead) {
+    next.load(args, blockIdx.x);
+  }
   for (int64_t row = blockIdx.x; row < s.tokens; row += gridDim.x) {
     turn ^= 1;
-    norm_backward_row<kAligned>(args, NormPlace(s, row), shared[turn], sums);
+    if constexpr (!kAhead) {
+      next.load(args, row);
+    }
+    const NormRow<kAligned, K> current = next;
+    if (kAhead && row + gridDim.x < s.tokens) {
+      next.load(args, row + gridDim.x);
+    }
+    norm_backward_row<kAligned>(args, current, NormPlace(s, row), w, shared[turn], sums);
   }
   if (args.partials == nullptr) {
     return;
   }
-  const int width = s.inner() / s.norm_groups;
   float* const to = args.partials + int64_t{blockIdx.x} * s.inner() + int64_t{blockIdx.y} * width;
 #pragma unroll
   for (int k = 0; k < K; ++k) {
