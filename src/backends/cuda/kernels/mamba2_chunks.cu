@@ -3,8 +3,8 @@
 #include "backends/cuda/kernels/launch.h"
 #include "backends/cuda/kernels/mamba2_tiles.cuh"
 
-// y of a chunk, for the heads of one block; a warp has 16 rows and half of a head. With M = C B^T,
-// once for all heads:
+// For GPUs other than Hopper's: y of a chunk, for the heads of one block; a warp has 16 rows and
+// half of a head. With M = C B^T, once for all heads:
 //   y_i = decay to i S C_i + sum over j <= i of M_ij (decay from j to i) dt_j x_j + skip x_i
 namespace braid {
 namespace {
@@ -32,11 +32,9 @@ class HeadWalk {
   __device__ HeadWalk(const Mamba2Args& args, const ChunkRows& rows, int first_head)
       : rows_(rows.count),
         head_size_(args.sizes.head_size),
-        x_(args.xbc + rows.begin * args.sizes.convolved() + first_head * args.sizes.head_size,
-           args.sizes.convolved(), args.sizes.head_size, args.sizes.head_size),
-        states_(args.states + (int64_t{blockIdx.x} * args.sizes.heads + first_head) *
-                                  args.sizes.state_elems(),
-                args.sizes.state, args.sizes.state, args.sizes.state_elems()),
+        x_(walk_head_rows<HeadTile, kThreads>(args.sizes, args.xbc, args.sizes.convolved(), rows,
+                                              first_head)),
+        states_(walk_head_states<StateTile<N>, kThreads>(args.sizes, args.states, first_head)),
         steps_(args, rows, first_head) {}
 
   __device__ void start_next(ChunksShared<N>& shared, int stage) {
@@ -146,16 +144,17 @@ __global__ void __launch_bounds__(kThreads, 2)
   const BlockHeads heads(s);
   const Mamba2Data* const factors =
       args.xbc + rows.begin * s.convolved() + factor_column(s, heads.group);
-  shared.b.template start_load<kThreads>(factors, s.convolved(), rows.count, s.state);
-  shared.c.template start_load<kThreads>(factors + s.factor(), s.convolved(), rows.count, s.state);
+  start_load<kThreads>(shared.b, factors, s.convolved(), rows.count, s.state);
+  start_load<kThreads>(shared.c, factors + s.factor(), s.convolved(), rows.count, s.state);
   HeadWalk<N> walk(args, rows, heads.first);
   walk.start_next(shared, 0);
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int row = warp % kRowWarps * 16;
   const int column = warp / kRowWarps * kColumns;
+  const RowWriter<kColumns> writer(args.y + rows.begin * s.inner() + heads.first * s.head_size,
+                                   s.inner(), row, column, s.head_size, y_is_aligned);
   SumTile products[kSsdChunk / 8] = {};
   for (int h = 0; h < heads.count; ++h) {
-    const int head = heads.first + h;
     ptx::wait_for_copies<0>();
     __syncthreads();  // the tiles are here, and nobody reads those of the head before
     if (h + 1 < heads.count) {
@@ -164,9 +163,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (h == 0) {
       multiply_factors<N>(products, shared, row);
     }
-    compute_head<N>(shared, products, row, column, h % kStages, widen(args.skip[head]));
-    save_rows<kColumns>(args.y + rows.begin * s.inner() + head * s.head_size, s.inner(), shared.y,
-                        row, column, rows.count, s.head_size, y_is_aligned);
+    compute_head<N>(shared, products, row, column, h % kStages, widen(args.skip[heads.first + h]));
+    writer.save(shared.y, int64_t{h} * s.head_size, rows.count);
   }
 }
 

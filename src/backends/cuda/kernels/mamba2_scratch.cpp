@@ -54,6 +54,16 @@ void check_mamba2_limits(const OpSpec& spec, const Mamba2Attributes& attributes)
   }
 }
 
+void check_mamba2_shared(int64_t needed_bytes, int64_t limit_bytes) {
+  if (needed_bytes > limit_bytes) {
+    throw_config_error(
+        "layers with states need {} bytes of shared memory per block here, and this GPU has {}; "
+        "train them on one with 163 KiB or more (A100, H100, B200), or set runtime.device = "
+        "\"cpu\"",
+        needed_bytes, limit_bytes);
+  }
+}
+
 int64_t mamba2_conv_tiles(int64_t tokens, int64_t sequence) {
   return tokens / sequence * ceil_div(sequence, kConvRows);
 }

@@ -21,6 +21,9 @@ inline constexpr int64_t kMaxMamba2NormWidth = 16384;
 /// Throws ConfigError naming key, value, limit and a setting that the kernels have.
 void check_mamba2_limits(const OpSpec& spec, const Mamba2Attributes& attributes);
 
+/// Throws ConfigError if a block of a kernel needs more shared memory than the GPU has for one.
+void check_mamba2_shared(int64_t needed_bytes, int64_t limit_bytes);
+
 /// Blocks of rows in the convolution, and in the gated norm's backward.
 int64_t mamba2_conv_tiles(int64_t tokens, int64_t sequence);
 int64_t mamba2_norm_blocks(int64_t tokens);

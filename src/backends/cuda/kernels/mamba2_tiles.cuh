@@ -5,11 +5,12 @@
 #include "backends/cuda/kernels/mamba2.cuh"
 #include "backends/cuda/kernels/warp_tiles.cuh"
 
-// What the kernels over chunks share: tiles of a chunk in shared memory. Heads have up to
-// kSsdHeadSize elements and states up to N; what is missing of either is 0.
+// What the kernels over chunks share, those for all GPUs and those for Hopper (`_sm90`): tiles of a
+// chunk in shared memory. Heads have up to kSsdHeadSize elements and states up to N; what is
+// missing of either is 0.
 namespace braid {
 
-/// [rows, columns] with padding between rows.
+/// [rows, columns] with padding between rows, as a warp writes and reads them.
 template <int kRows, int kColumns>
 struct SharedTile {
   static constexpr int kNumRows = kRows;
@@ -18,22 +19,23 @@ struct SharedTile {
   alignas(16) Mamba2Data elems[kRows * kStride];
 
   __device__ Mamba2Data* at(int row, int column) { return elems + row * kStride + column; }
-
-  /// Starts copies of [rows, columns], by all kThreads threads; the other elements are 0.
-  template <int kThreads>
-  __device__ void start_load(const Mamba2Data* from, int64_t stride, int rows, int columns) {
-    constexpr int kVector = 8;
-    constexpr int kVectors = kColumns / kVector;
-    for (int i = static_cast<int>(threadIdx.x); i < kRows * kVectors; i += kThreads) {
-      const int row = i / kVectors;
-      const int column = i % kVectors * kVector;
-      const bool exists = row < rows && column < columns;
-      ptx::copy_16_async(at(row, column), exists ? from + row * stride + column : from, exists);
-    }
-  }
 };
 
-/// Loads of one tile after the other, each at the same distance behind the one before, by all
+/// Starts copies of [rows, columns], by all kThreads threads; the other elements are 0.
+template <int kThreads, class Tile>
+__device__ void start_load(Tile& tile, const Mamba2Data* from, int64_t stride, int rows,
+                           int columns) {
+  constexpr int kVector = 8;
+  constexpr int kVectors = Tile::kNumColumns / kVector;
+  for (int i = static_cast<int>(threadIdx.x); i < Tile::kNumRows * kVectors; i += kThreads) {
+    const int row = i / kVectors;
+    const int column = i % kVectors * kVector;
+    const bool exists = row < rows && column < columns;
+    ptx::copy_16_async(tile.at(row, column), exists ? from + row * stride + column : from, exists);
+  }
+}
+
+/// Loads of one tile after the other, each at the same distance behind the one before, by
 /// kThreads threads: a thread computes its addresses once, and adds to them from then on.
 template <class Tile, int kThreads>
 class TileWalk {
@@ -41,8 +43,8 @@ class TileWalk {
   /// Of tiles [., columns] whose rows are `stride` apart.
   __device__ TileWalk(const Mamba2Data* first, int64_t stride, int columns, int64_t distance)
       : from_(first + row() * stride + column()),
-        rows_distance_(kRowsAtOnce * stride),
-        distance_(distance),
+        rows_distance_(static_cast<int>(kRowsAtOnce * stride)),
+        distance_(static_cast<int>(distance)),
         exists_(column() < columns) {}
 
   /// Starts the copies of the next tile; rows from `rows` on, and missing columns, are 0.
@@ -64,19 +66,19 @@ class TileWalk {
   static_assert(kThreads % kVectors == 0 && Tile::kNumRows % kRowsAtOnce == 0);
 
   __device__ static int row() {
-    return static_cast<int>(threadIdx.x) / kVectors;
+    return static_cast<int>(threadIdx.x) % kThreads / kVectors;
   }
   __device__ static int column() {
     return static_cast<int>(threadIdx.x) % kVectors * kVector;
   }
 
   const Mamba2Data* from_;
-  int64_t rows_distance_;
-  int64_t distance_;
+  int rows_distance_;
+  int distance_;
   bool exists_;
 };
 
-/// The rows of x, or of its gradient, of one head in one chunk.
+/// The rows of x or y, or of their gradients, of one head in one chunk.
 using HeadTile = SharedTile<kSsdChunk, kSsdHeadSize>;
 /// B or C of a group in one chunk.
 template <int N>
@@ -84,6 +86,31 @@ using FactorTile = SharedTile<kSsdChunk, N>;
 /// The state of a head, or its gradient.
 template <int N>
 using StateTile = SharedTile<kSsdHeadSize, N>;
+
+/// Loads of the block's chunk, head by head: of [T, heads * head_size] in rows `stride` apart; and
+/// of states, or their gradients.
+template <class Tile, int kThreads>
+__device__ TileWalk<Tile, kThreads> walk_head_rows(const Mamba2Sizes& s, const Mamba2Data* data,
+                                                   int64_t stride, const ChunkRows& rows,
+                                                   int first_head) {
+  return {data + rows.begin * stride + first_head * s.head_size, stride, s.head_size, s.head_size};
+}
+template <class Tile, int kThreads>
+__device__ TileWalk<Tile, kThreads> walk_head_states(const Mamba2Sizes& s, const Mamba2Data* states,
+                                                     int first_head) {
+  return {states + (int64_t{blockIdx.x} * s.heads + first_head) * s.state_elems(), s.state, s.state,
+          s.state_elems()};
+}
+
+/// What the rows of a chunk count in a state: `to_end` or `from_begin`; then the last decays from
+/// the chunk's begin, of which the very last is that over the whole chunk.
+struct WeightTile {
+  static constexpr int kVector = 4;
+  static constexpr int kVectors = kSsdChunk / kVector + 1;
+  alignas(16) float of[kVectors * kVector];
+
+  __device__ float whole_decay() const { return of[kVectors * kVector - 1]; }
+};
 
 /// dt and the decay since the begin of a chunk, of one head.
 struct StepTile {
@@ -158,35 +185,65 @@ __device__ inline void scale_rows(LeftTile& tile, float first, float second) {
   }
 }
 
-/// Writes 16 rows and kColumns columns of a tile, which this warp filled. `count` rows and
-/// `columns` columns exist.
+/// Writes 16 rows and kColumns columns of tiles, which a warp filled, in pieces of 16 bytes if
+/// these are aligned.
 template <int kColumns>
-__device__ void save_rows(Mamba2Data* to, int64_t stride, HeadTile& tile, int row, int column,
-                          int count, int columns, bool aligned) {
-  constexpr int kVector = 8;
-  constexpr int kVectors = kColumns / kVector;
-  __syncwarp();
-#pragma unroll
-  for (int i = lane_index(); i < 16 * kVectors; i += kWarpSize) {
-    const int r = row + i / kVectors;
-    const int c = column + i % kVectors * kVector;
-    if (r < count && c < columns) {
-      const auto vector = load_vector<kVector, true>(tile.at(r, c), kVector);
-      if (aligned) {
-        store_vector<true>(to + r * stride + c, vector, kVector);
-      } else {
-        store_vector<false>(to + r * stride + c, vector, kVector);
-      }
-    }
-  }
-  __syncwarp();
-}
+class RowWriter {
+ public:
+  /// To rows `stride` apart, `to` being row 0 of a tile, of which `columns` columns exist; from
+  /// [row, column] of a tile.
+  __device__ RowWriter(Mamba2Data* to, int stride, int row, int column, int columns, bool aligned)
+      : row_(row + lane_index() / kVectors),
+        column_(column + lane_index() % kVectors * kVector),
+        stride_(stride),
+        exists_(column_ < columns),
+        aligned_(aligned),
+        to_(to + int64_t{row_} * stride + column_) {}
 
-/// A block that has all its shared memory at once.
+  /// `distance` elements further on; `count` rows exist.
+  __device__ void save(HeadTile& tile, int64_t distance, int count) const {
+    __syncwarp();
+    Mamba2Data* to = to_ + distance;
+#pragma unroll
+    for (int r = 0; r < 16; r += kRowsAtOnce) {
+      if (exists_ && row_ + r < count) {
+        const auto vector = load_vector<kVector, true>(tile.at(row_ + r, column_), kVector);
+        if (aligned_) {
+          store_vector<true>(to, vector, kVector);
+        } else {
+          store_vector<false>(to, vector, kVector);
+        }
+      }
+      to += kRowsAtOnce * stride_;
+    }
+    __syncwarp();
+  }
+
+ private:
+  static constexpr int kVector = 8;
+  static constexpr int kVectors = kColumns / kVector;
+  static constexpr int kRowsAtOnce = kWarpSize / kVectors;
+
+  int row_;
+  int column_;
+  int stride_;
+  bool exists_;
+  bool aligned_;
+  Mamba2Data* to_;
+};
+
+/// A block that has all its shared memory at once. Throws ConfigError on a GPU without so much.
 template <class Shared, class Kernel>
 void allow_shared(Kernel* kernel) {
-  BRAID_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                        static_cast<int>(sizeof(Shared))));
+  int device = 0;
+  int limit_bytes = 0;
+  BRAID_CUDA_CHECK(cudaGetDevice(&device));
+  BRAID_CUDA_CHECK(
+      cudaDeviceGetAttribute(&limit_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  constexpr int kBytes = sizeof(Shared);
+  check_mamba2_shared(kBytes, limit_bytes);
+  BRAID_CUDA_CHECK(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
 }
 
 /// Calls launch.template operator()<N>() for the tile that holds states of this size.
