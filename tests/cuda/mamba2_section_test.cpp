@@ -5,7 +5,10 @@
 namespace braid {
 namespace {
 
-using Mamba2SectionCudaTest = CudaKernelTest;
+using Mamba2SectionCudaTest = Mamba2FamilyTest;
+using Mamba2LastRowsCudaTest = CudaKernelTest;
+
+INSTANTIATE_TEST_SUITE_P(Families, Mamba2SectionCudaTest, mamba2_families(), mamba2_family_name);
 
 /// Cases of mamba2 whose sequences are long enough to be sections.
 std::vector<Mamba2SectionCase> cases() {
@@ -32,7 +35,7 @@ KernelCase ran(KernelCase kernel) {
   return kernel;
 }
 
-TEST_F(Mamba2SectionCudaTest, ForwardEqualsTheCpu) {
+TEST_P(Mamba2SectionCudaTest, ForwardEqualsTheCpu) {
   for (const Mamba2SectionCase& c : cases()) {
     KernelCase kernel = forward_case(c);
     const KernelCase expected = f64_reference(kernel, 2);
@@ -55,7 +58,7 @@ void expect_near_summaries(const Mamba2SectionCase& c, const std::vector<double>
                {.absolute = 1e-6, .relative = 1e-4}, what + " decays");
 }
 
-TEST_F(Mamba2SectionCudaTest, StatesAndTheirGradientsEqualTheCpu) {
+TEST_P(Mamba2SectionCudaTest, StatesAndTheirGradientsEqualTheCpu) {
   for (const Mamba2SectionCase& c : cases()) {
     const std::string name = c.name(DType::kBF16);
     const KernelCase forward = ran(forward_case(c));
@@ -70,7 +73,7 @@ TEST_F(Mamba2SectionCudaTest, StatesAndTheirGradientsEqualTheCpu) {
   }
 }
 
-TEST_F(Mamba2SectionCudaTest, BackwardEqualsTheCpu) {
+TEST_P(Mamba2SectionCudaTest, BackwardEqualsTheCpu) {
   for (const bool accumulate : {false, true}) {
     for (const Mamba2SectionCase& c : cases()) {
       KernelCase kernel = c.backward(ran(forward_case(c)), accumulate);
@@ -86,7 +89,7 @@ TEST_F(Mamba2SectionCudaTest, BackwardEqualsTheCpu) {
   }
 }
 
-TEST_F(Mamba2SectionCudaTest, IsRepeatable) {
+TEST_P(Mamba2SectionCudaTest, IsRepeatable) {
   const Mamba2SectionCase c = cases()[3];
   expect_repeatable([&] { return forward_case(c); }, context());
   const KernelCase forward = ran(forward_case(c));
@@ -96,7 +99,7 @@ TEST_F(Mamba2SectionCudaTest, IsRepeatable) {
 }
 
 // The last rows of each section, which are copied and added to: the CPU's bits.
-TEST_F(Mamba2SectionCudaTest, LastRowsEqualTheCpus) {
+TEST_F(Mamba2LastRowsCudaTest, EqualTheCpus) {
   const Mamba2InputsAttributes a{.inner = 8, .sequence = 7, .rows = 3};
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     KernelCase copy(

@@ -7,7 +7,9 @@
 namespace braid {
 namespace {
 
-using Mamba2CudaTest = CudaKernelTest;
+using Mamba2CudaTest = Mamba2FamilyTest;
+
+INSTANTIATE_TEST_SUITE_P(Families, Mamba2CudaTest, mamba2_families(), mamba2_family_name);
 
 /// Heads forget within a few rows, or remember several chunks.
 KernelCase forward_case(const Mamba2Case& c, double least_a_log = -5.0) {
@@ -24,7 +26,7 @@ KernelCase backward_case(const Mamba2Case& c, bool accumulate) {
   return c.backward(forward, accumulate);
 }
 
-TEST_F(Mamba2CudaTest, ForwardEqualsTheCpu) {
+TEST_P(Mamba2CudaTest, ForwardEqualsTheCpu) {
   for (const Mamba2Case& c : mamba2_cuda_cases()) {
     KernelCase kernel = forward_case(c);
     const KernelCase expected = f64_reference(kernel, 2);
@@ -36,7 +38,7 @@ TEST_F(Mamba2CudaTest, ForwardEqualsTheCpu) {
   }
 }
 
-TEST_F(Mamba2CudaTest, BackwardEqualsTheCpu) {
+TEST_P(Mamba2CudaTest, BackwardEqualsTheCpu) {
   for (const bool accumulate : {false, true}) {
     for (const Mamba2Case& c : mamba2_cuda_cases()) {
       KernelCase kernel = backward_case(c, accumulate);
@@ -53,7 +55,7 @@ TEST_F(Mamba2CudaTest, BackwardEqualsTheCpu) {
 }
 
 // Decays of exp(-400) per row underflow, and those from a row to an earlier one would overflow.
-TEST_F(Mamba2CudaTest, ForgetsWithoutNan) {
+TEST_P(Mamba2CudaTest, ForgetsWithoutNan) {
   const Mamba2Case c{
       {.sequence = 130, .heads = 4, .head_size = 16, .groups = 1, .state = 16, .chunk = 64}, 1, 4};
   KernelCase forward = forward_case(c, 6.0);
@@ -66,7 +68,7 @@ TEST_F(Mamba2CudaTest, ForgetsWithoutNan) {
   expect_near_by_part(c.a, backward.values(10), expected_grads.values(10), 0.015, "gradient of");
 }
 
-TEST_F(Mamba2CudaTest, CarriesANan) {
+TEST_P(Mamba2CudaTest, CarriesANan) {
   const Mamba2Case c = mamba2_cuda_cases()[3];
   for (const size_t column : {c.a.inner(), c.a.dt_begin()}) {
     KernelCase kernel = forward_case(c);
@@ -78,11 +80,61 @@ TEST_F(Mamba2CudaTest, CarriesANan) {
   }
 }
 
-TEST_F(Mamba2CudaTest, IsRepeatable) {
+TEST_P(Mamba2CudaTest, IsRepeatable) {
   for (const size_t i : {2, 5, 6}) {
     const Mamba2Case c = mamba2_cuda_cases()[i];
     expect_repeatable([&] { return forward_case(c); }, context());
     expect_repeatable([&] { return backward_case(c, true); }, context());
+  }
+}
+
+/// Names of the CUDA kernels that a kernel launches.
+std::vector<std::string> launched(const CudaKernel& kernel, const OpSpec& spec) {
+  GuardedDeviceBuffer scratch(kernel.scratch_bytes);
+  std::vector<GuardedDeviceBuffer> buffers;
+  std::vector<std::byte*> operands;
+  for (const OperandSpec& operand : spec.operands) {
+    buffers.emplace_back(static_cast<size_t>(operand.shape.num_elems()) *
+                         dtype_bytes(operand.dtype));
+    operands.push_back(buffers.back().data());
+  }
+  cudaStream_t stream = nullptr;
+  BRAID_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  BRAID_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  kernel.launch({.operands = operands, .scratch = scratch.data(), .stream = stream});
+  cudaGraph_t graph = nullptr;
+  BRAID_CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
+  size_t count = 0;
+  BRAID_CUDA_CHECK(cudaGraphGetNodes(graph, nullptr, &count));
+  std::vector<cudaGraphNode_t> nodes(count);
+  BRAID_CUDA_CHECK(cudaGraphGetNodes(graph, nodes.data(), &count));
+  std::vector<std::string> names;
+  for (const cudaGraphNode_t node : nodes) {
+    cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
+    BRAID_CUDA_CHECK(cudaGraphNodeGetType(node, &type));
+    if (type == cudaGraphNodeTypeKernel) {
+      cudaKernelNodeParams params = {};
+      const char* name = nullptr;
+      BRAID_CUDA_CHECK(cudaGraphKernelNodeGetParams(node, &params));
+      BRAID_CUDA_CHECK(cudaFuncGetName(&name, params.func));
+      names.emplace_back(name);
+    }
+  }
+  BRAID_CUDA_CHECK(cudaGraphDestroy(graph));
+  BRAID_CUDA_CHECK(cudaStreamDestroy(stream));
+  return names;
+}
+
+// The scan is Hopper's; the others have a walk and all chunks at once.
+TEST_P(Mamba2CudaTest, LaunchesItsOwnKernels) {
+  const OpSpec spec = forward_case(mamba2_cuda_cases()[4]).spec();
+  const std::vector<std::string> names = launched(make_cuda_kernel(spec, context()), spec);
+  const auto has_scan = testing::Contains(testing::HasSubstr("scan_kernel"));
+  const auto has_chunks = testing::Contains(testing::HasSubstr("chunks_kernel"));
+  if (GetParam() == Mamba2Family::kHopper) {
+    EXPECT_THAT(names, testing::AllOf(has_scan, testing::Not(has_chunks)));
+  } else {
+    EXPECT_THAT(names, testing::AllOf(has_chunks, testing::Not(has_scan)));
   }
 }
 

@@ -59,6 +59,20 @@ TEST(Architecture, RefusesAGpuWithoutKernelsAndSaysHowToBuildThem) {
   EXPECT_EQ(gpu_capability(), before);
 }
 
+TEST(Architecture, ACapabilityIsAssumedForAWhile) {
+  const int before = gpu_capability();
+  {
+    const AssumedCapability outer(80);
+    EXPECT_EQ(gpu_capability(), 80);
+    {
+      const AssumedCapability inner(120);
+      EXPECT_EQ(gpu_capability(), 120);
+    }
+    EXPECT_EQ(gpu_capability(), 80);
+  }
+  EXPECT_EQ(gpu_capability(), before);
+}
+
 TEST(Architecture, FactorsWithoutATensorCoreProductAreConverted) {
   for (const int64_t block : {0, 32, 128}) {
     const OpSpec spec{

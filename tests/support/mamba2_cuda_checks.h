@@ -1,14 +1,50 @@
 #pragma once
 
+#include <optional>
+#include <string>
+
+#include "backends/cuda/kernels/mamba2_scratch.h"
 #include "support/cuda_kernel_checks.h"
 #include "support/mamba2_cases.h"
 
 /// What tests of the kernels of mamba2 and of its sections share.
 namespace braid {
 
+/// Both families of kernels where the GPU is Hopper's, which runs both; elsewhere only its own. The
+/// family is chosen as for other GPUs: by the capability, here an assumed one.
+class Mamba2FamilyTest : public CudaKernelTest, public testing::WithParamInterface<Mamba2Family> {
+ protected:
+  void SetUp() override {
+    CudaKernelTest::SetUp();
+    if (IsSkipped()) {
+      return;
+    }
+    if (GetParam() == Mamba2Family::kHopper) {
+      if (!runs_hopper_kernels(gpu_capability())) {
+        GTEST_SKIP() << "kernels for Hopper, which this GPU is not";
+      }
+    } else if (runs_hopper_kernels(gpu_capability())) {
+      constexpr int kA100 = 80;
+      assumed_.emplace(kA100);
+    }
+  }
+
+ private:
+  std::optional<AssumedCapability> assumed_;
+};
+
+/// For INSTANTIATE_TEST_SUITE_P.
+inline auto mamba2_families() {
+  return testing::Values(Mamba2Family::kHopper, Mamba2Family::kAllGpus);
+}
+inline std::string mamba2_family_name(const testing::TestParamInfo<Mamba2Family>& family) {
+  return family.param == Mamba2Family::kHopper ? "Hopper" : "AllGpus";
+}
+
 /// A whole chunk, its neighbours in length, several sequences that end within a chunk, heads and
 /// states smaller than their tiles, rows that no vector access fits, more heads in a group than a
-/// block has, limits of dt that hold, weights of other heads around those that are used.
+/// block has, limits of dt that hold, weights of other heads around those that are used, a norm of
+/// more than 2,048 channels in more rows than blocks.
 inline std::vector<Mamba2Case> mamba2_cuda_cases() {
   return {
       {{.sequence = 64, .heads = 1, .head_size = 64, .groups = 1, .state = 128, .chunk = 64}, 1, 4},
@@ -64,6 +100,9 @@ inline std::vector<Mamba2Case> mamba2_cuda_cases() {
         .norm_groups = 2,
         .weights = {.count = 4, .index = 2}},
        2,
+       4},
+      {{.sequence = 300, .heads = 36, .head_size = 64, .groups = 1, .state = 16, .chunk = 64},
+       1,
        4}};
 }
 

@@ -82,4 +82,11 @@ int gpu_capability() {
   return used_capability;
 }
 
+AssumedCapability::AssumedCapability(int capability)
+    : before_(used_capability.exchange(capability)) {}
+
+AssumedCapability::~AssumedCapability() {
+  used_capability = before_;
+}
+
 }  // namespace braid

@@ -30,7 +30,22 @@ void use_gpu(int device, int capability);
 /// those of an H100.
 int gpu_capability();
 
-/// Whether GPUs run the kernels that scripts/build_sm90_kernels.sh makes.
+/// While it lives, kernels are made and memory is counted for a GPU of another capability: all that
+/// ask `gpu_capability` agree. Tests and benchmarks run by it kernels for other GPUs that this one
+/// can run, too; none are compiled for it.
+class AssumedCapability {
+ public:
+  explicit AssumedCapability(int capability);
+  ~AssumedCapability();
+  AssumedCapability(const AssumedCapability&) = delete;
+  AssumedCapability& operator=(const AssumedCapability&) = delete;
+
+ private:
+  int before_;
+};
+
+/// Whether GPUs run the kernels for Hopper: files `_sm90`, and what scripts/build_sm90_kernels.sh
+/// makes.
 constexpr bool runs_hopper_kernels(int capability) {
   return capability == 90;
 }

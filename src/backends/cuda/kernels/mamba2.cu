@@ -65,6 +65,32 @@ void clear_weight_grads(const Mamba2Sizes& s, const CudaKernelArgs& args, size_t
   }
 }
 
+/// The kernels over chunks of a family, for y, for states and for gradients.
+struct ChunkKernels {
+  using Launch = void (*)(const Mamba2Args&, cudaStream_t);
+  Launch forward;
+  Launch states;
+  Launch d_states;
+  Launch backward;
+};
+
+ChunkKernels chunk_kernels(Mamba2Family family) {
+  if (family == Mamba2Family::kHopper) {
+    return {.forward = launch_mamba2_scan_sm90,
+            .states = launch_mamba2_states_sm90,
+            .d_states = launch_mamba2_d_states_sm90,
+            .backward = launch_mamba2_chunks_backward_sm90};
+  }
+  return {.forward =
+              [](const Mamba2Args& args, cudaStream_t stream) {
+                launch_mamba2_states(args, stream);
+                launch_mamba2_chunks(args, stream);
+              },
+          .states = launch_mamba2_states,
+          .d_states = launch_mamba2_d_states,
+          .backward = launch_mamba2_chunks_backward};
+}
+
 /// What the op does not use stays null.
 void set_scratch(Mamba2Args& o, const Mamba2Scratch& scratch, Mamba2Use use, std::byte* at) {
   o.dt = reinterpret_cast<float*>(at + scratch.dt);
@@ -75,7 +101,10 @@ void set_scratch(Mamba2Args& o, const Mamba2Scratch& scratch, Mamba2Use use, std
   if (use == Mamba2Use::kStateGrads || use == Mamba2Use::kBackward) {
     o.dy = reinterpret_cast<Mamba2Data*>(at + scratch.dy);
   }
-  if (use == Mamba2Use::kForward || use == Mamba2Use::kBackward) {
+  const bool is_scan = use == Mamba2Use::kForward && scratch.family == Mamba2Family::kHopper;
+  if (is_scan) {
+    o.products = reinterpret_cast<float*>(at + scratch.products);
+  } else if (use == Mamba2Use::kForward || use == Mamba2Use::kBackward) {
     o.states = reinterpret_cast<Mamba2Data*>(at + scratch.states);
   }
   if (use == Mamba2Use::kBackward) {
@@ -96,13 +125,13 @@ void set_section_begins(Mamba2Args& o, const CudaKernelArgs& args) {
 }
 
 /// y, rstd and v are the operands from `results` on.
-void launch_forward(Mamba2Args o, const CudaKernelArgs& args, size_t results) {
+void launch_forward(const ChunkKernels& kernels, Mamba2Args o, const CudaKernelArgs& args,
+                    size_t results) {
   o.y = args.data<Mamba2Data>(results);
   o.rstd = args.data<float>(results + 1);
   launch_mamba2_steps(o, args.stream);
   launch_mamba2_conv(o, args.stream);
-  launch_mamba2_states(o, args.stream);
-  launch_mamba2_chunks(o, args.stream);
+  kernels.forward(o, args.stream);
   launch_mamba2_norm(o, args.data<Mamba2Data>(results + 2), args.stream);
 }
 
@@ -114,7 +143,8 @@ void set_results(Mamba2Args& o, const CudaKernelArgs& args, size_t results) {
 }
 
 /// d_zxbcdt is operand `d_zxbcdt`, and the gradients of weights follow it.
-void launch_backward(Mamba2Args o, const CudaKernelArgs& args, size_t d_zxbcdt, bool accumulate) {
+void launch_backward(const ChunkKernels& kernels, Mamba2Args o, const CudaKernelArgs& args,
+                     size_t d_zxbcdt, bool accumulate) {
   o.d_zxbcdt = args.data<Mamba2Data>(d_zxbcdt);
   const bool has_others = o.sizes.weight_parts > 1;
   if (!accumulate && has_others) {
@@ -124,26 +154,28 @@ void launch_backward(Mamba2Args o, const CudaKernelArgs& args, size_t d_zxbcdt, 
       weight_grads(o.sizes, args, d_zxbcdt + 1, accumulate || has_others);
   launch_mamba2_steps(o, args.stream);
   launch_mamba2_conv(o, args.stream);
-  launch_mamba2_states(o, args.stream);
+  kernels.states(o, args.stream);
   launch_mamba2_norm_backward(o, grads, args.stream);
-  launch_mamba2_d_states(o, args.stream);
-  launch_mamba2_chunks_backward(o, args.stream);
+  kernels.d_states(o, args.stream);
+  kernels.backward(o, args.stream);
   launch_mamba2_steps_backward(o, grads, args.stream);
   launch_mamba2_conv_backward(o, grads, args.stream);
 }
 
-/// A kernel of any of the ops: launch(args of the op with inputs and scratch, operands).
+/// A kernel of any of the ops: launch(kernels over chunks, args of the op with inputs and
+/// scratch, operands).
 template <class Launch>
 CudaKernel make_kernel(const OpSpec& spec, const Mamba2Attributes& attributes, Mamba2Use use,
                        const Launch& launch) {
   const Mamba2Args shape = mamba2_args(spec, attributes);
   const Mamba2Scratch scratch(spec, attributes, use);
   return {.launch =
-              [shape, scratch, use, launch](const CudaKernelArgs& args) {
+              [shape, scratch, kernels = chunk_kernels(scratch.family), use,
+               launch](const CudaKernelArgs& args) {
                 Mamba2Args o = shape;
                 set_inputs(o, args);
                 set_scratch(o, scratch, use, args.scratch);
-                launch(o, args);
+                launch(kernels, o, args);
               },
           .scratch_bytes = scratch.bytes};
 }
@@ -151,66 +183,66 @@ CudaKernel make_kernel(const OpSpec& spec, const Mamba2Attributes& attributes, M
 }  // namespace
 
 CudaKernel make_cuda_mamba2(const OpSpec& spec, CudaContext& /*context*/) {
-  return make_kernel(
-      spec, attributes_of<Mamba2Attributes>(spec), Mamba2Use::kForward,
-      [](const Mamba2Args& o, const CudaKernelArgs& args) { launch_forward(o, args, 7); });
+  return make_kernel(spec, attributes_of<Mamba2Attributes>(spec), Mamba2Use::kForward,
+                     [](const ChunkKernels& kernels, const Mamba2Args& o,
+                        const CudaKernelArgs& args) { launch_forward(kernels, o, args, 7); });
 }
 
 CudaKernel make_cuda_mamba2_backward(const OpSpec& spec, CudaContext& /*context*/) {
   const auto attributes = attributes_of<Mamba2BackwardAttributes>(spec);
-  return make_kernel(
-      spec, attributes.core, Mamba2Use::kBackward,
-      [accumulate = attributes.accumulate](Mamba2Args o, const CudaKernelArgs& args) {
-        set_results(o, args, 7);
-        launch_backward(o, args, 10, accumulate);
-      });
+  return make_kernel(spec, attributes.core, Mamba2Use::kBackward,
+                     [accumulate = attributes.accumulate](const ChunkKernels& kernels, Mamba2Args o,
+                                                          const CudaKernelArgs& args) {
+                       set_results(o, args, 7);
+                       launch_backward(kernels, o, args, 10, accumulate);
+                     });
 }
 
 CudaKernel make_cuda_mamba2_section(const OpSpec& spec, CudaContext& /*context*/) {
   return make_kernel(spec, attributes_of<Mamba2SectionAttributes>(spec).core, Mamba2Use::kForward,
-                     [](Mamba2Args o, const CudaKernelArgs& args) {
+                     [](const ChunkKernels& kernels, Mamba2Args o, const CudaKernelArgs& args) {
                        set_section_begins(o, args);
-                       launch_forward(o, args, 9);
+                       launch_forward(kernels, o, args, 9);
                      });
 }
 
 CudaKernel make_cuda_mamba2_section_states(const OpSpec& spec, CudaContext& /*context*/) {
   return make_kernel(spec, attributes_of<Mamba2Attributes>(spec), Mamba2Use::kStates,
-                     [](Mamba2Args o, const CudaKernelArgs& args) {
+                     [](const ChunkKernels& kernels, Mamba2Args o, const CudaKernelArgs& args) {
                        o.before = args.data<const Mamba2Data>(7);
                        o.summaries = args.data<float>(8);
                        launch_mamba2_steps(o, args.stream);
                        launch_mamba2_conv(o, args.stream);
-                       launch_mamba2_states(o, args.stream);
+                       kernels.states(o, args.stream);
                        launch_mamba2_decays(o, args.stream);
                      });
 }
 
 CudaKernel make_cuda_mamba2_section_state_grads(const OpSpec& spec, CudaContext& /*context*/) {
   return make_kernel(spec, attributes_of<Mamba2Attributes>(spec), Mamba2Use::kStateGrads,
-                     [](Mamba2Args o, const CudaKernelArgs& args) {
+                     [](const ChunkKernels& kernels, Mamba2Args o, const CudaKernelArgs& args) {
                        o.before = args.data<const Mamba2Data>(7);
                        set_results(o, args, 8);
                        o.summaries = args.data<float>(11);
                        launch_mamba2_steps(o, args.stream);
                        launch_mamba2_conv(o, args.stream);
                        launch_mamba2_dy(o, args.stream);
-                       launch_mamba2_d_states(o, args.stream);
+                       kernels.d_states(o, args.stream);
                        launch_mamba2_decays(o, args.stream);
                      });
 }
 
 CudaKernel make_cuda_mamba2_section_backward(const OpSpec& spec, CudaContext& /*context*/) {
   const auto attributes = attributes_of<Mamba2BackwardAttributes>(spec);
-  return make_kernel(
-      spec, attributes.core, Mamba2Use::kBackward,
-      [accumulate = attributes.accumulate](Mamba2Args o, const CudaKernelArgs& args) {
-        set_section_begins(o, args);
-        set_results(o, args, 9);
-        o.d_final = args.data<const float>(12);
-        o.d_before = args.data<Mamba2Data>(20);
-        launch_backward(o, args, 13, accumulate);
-      });
+  return make_kernel(spec, attributes.core, Mamba2Use::kBackward,
+                     [accumulate = attributes.accumulate](const ChunkKernels& kernels, Mamba2Args o,
+                                                          const CudaKernelArgs& args) {
+                       set_section_begins(o, args);
+                       set_results(o, args, 9);
+                       o.d_final = args.data<const float>(12);
+                       o.d_before = args.data<Mamba2Data>(20);
+                       launch_backward(kernels, o, args, 13, accumulate);
+                     });
 }
 
 }  // namespace braid

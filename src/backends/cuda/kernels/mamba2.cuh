@@ -8,8 +8,8 @@
 #include "backends/cuda/kernels/mamba2_scratch.h"
 #include "backends/cuda/kernels/ptx.cuh"
 
-// The kernels of mamba2 and mamba2_backward (ops/mamba2.h), one file each. The state space is
-// computed in chunks of kSsdChunk rows whatever the op's `chunk` says, which changes rounding only:
+// The kernels of mamba2 and mamba2_backward (ops/mamba2.h). The state space is computed in chunks
+// of kSsdChunk rows whatever the op's `chunk` says, which changes rounding only:
 //   steps    dt, and decays within a chunk
 //   conv     x, B and C of all rows, rounded to bf16
 //   states   walks through the chunks of a head: the state before each
@@ -18,6 +18,9 @@
 // The backward repeats the first three, walks back through the chunks for the gradients of states,
 // then computes all chunks at once. A block of `chunks` has all heads of a group, or kSsdHeads of
 // them, so that it adds their gradients of B and C in registers, in the order of heads.
+//
+// States and chunks have two families of kernels (Mamba2Family): those for Hopper, `_sm90`, whose
+// forward computes states and chunks in one walk (`scan`), and those for the other GPUs.
 namespace braid {
 
 /// Sizes as in ops/mamba2.h, and those of the division into chunks, which end with a sequence.
@@ -112,6 +115,7 @@ struct Mamba2Args {
   float* to_end = nullptr;  // the same: dt times the decay from after the row to the chunk's end
   float* from_begin = nullptr;   // the same: the decay from the chunk's begin to the row
   Mamba2Data* xbc = nullptr;     // [T, convolved]
+  float* products = nullptr;     // C B^T of all chunks and groups: of scan_sm90
   Mamba2Data* states = nullptr;  // [chunks, heads, head_size, state], before each chunk
 
   // Of sections (ops/mamba2_section.h); null: sequences begin and end with 0.
@@ -153,11 +157,16 @@ void launch_mamba2_conv(const Mamba2Args& args, cudaStream_t stream);
 /// `states`; or `d_states`, from the last chunk of a sequence to its first. Where these are null,
 /// only `summaries`.
 void launch_mamba2_states(const Mamba2Args& args, cudaStream_t stream);
+void launch_mamba2_states_sm90(const Mamba2Args& args, cudaStream_t stream);
 void launch_mamba2_d_states(const Mamba2Args& args, cudaStream_t stream);
-/// `y`.
+void launch_mamba2_d_states_sm90(const Mamba2Args& args, cudaStream_t stream);
+/// `y`, from `states`.
 void launch_mamba2_chunks(const Mamba2Args& args, cudaStream_t stream);
-/// `dx`, `d_factors`, `d_decay`, `d_dt`, `dy_x`.
+/// `y`, by way of `products`, without `states`.
+void launch_mamba2_scan_sm90(const Mamba2Args& args, cudaStream_t stream);
+/// `dx`, `d_factors`, `d_decay`, `d_dt`, `dy_x`, from `states` and `d_states`.
 void launch_mamba2_chunks_backward(const Mamba2Args& args, cudaStream_t stream);
+void launch_mamba2_chunks_backward_sm90(const Mamba2Args& args, cudaStream_t stream);
 /// v [T, inner] and `rstd`.
 void launch_mamba2_norm(const Mamba2Args& args, Mamba2Data* v, cudaStream_t stream);
 /// `dy`, and z's part of d_zxbcdt.

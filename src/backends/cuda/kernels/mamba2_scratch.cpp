@@ -73,7 +73,9 @@ int64_t mamba2_norm_blocks(int64_t tokens) {
   return std::min(tokens, kBlocks);
 }
 
-Mamba2Scratch::Mamba2Scratch(const OpSpec& spec, const Mamba2Attributes& a, Mamba2Use use) {
+Mamba2Scratch::Mamba2Scratch(const OpSpec& spec, const Mamba2Attributes& a, Mamba2Use use,
+                             int capability)
+    : family(mamba2_family(capability)) {
   const auto add = [&](size_t& at, int64_t elems, int64_t elem_bytes) {
     constexpr int64_t kAlignment = 256;
     at = bytes;
@@ -93,6 +95,10 @@ Mamba2Scratch::Mamba2Scratch(const OpSpec& spec, const Mamba2Attributes& a, Mamb
     add(dy, tokens * a.inner(), kHalf);
   }
   if (use == Mamba2Use::kStates || use == Mamba2Use::kStateGrads) {
+    return;
+  }
+  if (use == Mamba2Use::kForward && family == Mamba2Family::kHopper) {
+    add(products, a.groups * chunks * kSsdChunk * kSsdChunk, kFloat);
     return;
   }
   add(states, chunks * a.inner() * a.state, kHalf);

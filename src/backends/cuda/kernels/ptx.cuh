@@ -27,6 +27,13 @@ __device__ inline uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+/// Four bytes of shared memory.
+__device__ inline uint32_t load_word(uint32_t address) {
+  uint32_t word;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
+  return word;
+}
+
 /// Starts a copy of 16 bytes from global to shared memory, both multiples of 16; with `valid` false
 /// nothing is read and zeros are written.
 __device__ inline void copy_16_async(void* shared, const void* global, bool valid) {
@@ -44,6 +51,15 @@ __device__ inline void end_copy_group() {
 template <int kPending>
 __device__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+/// Waits until `threads` threads, of whole warps, have come to barrier 1 to 15 or arrived at it.
+__device__ inline void sync_some(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+/// Arrives, without waiting for the others.
+__device__ inline void arrive_some(int barrier, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 /// Four matrices [8,8] of 16-bit elements from shared memory, one per register; what other threads

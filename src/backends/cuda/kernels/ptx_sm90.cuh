@@ -11,6 +11,15 @@
 // Names and rules: PTX ISA 8.5, "mbarrier", "cp.async.bulk.tensor", "wgmma".
 namespace braid::ptx {
 
+/// Whether this is compiled for Hopper: elsewhere kernels with these instructions have no body, and
+/// what only bodies call is not used.
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+inline constexpr bool kIsHopper = true;
+#else
+inline constexpr bool kIsHopper = false;
+#pragma nv_diag_suppress 177
+#endif
+
 // ---- shared memory
 
 __device__ inline float load_shared(uint32_t address) {
@@ -156,11 +165,94 @@ __device__ void wait_for_products() {
 }
 /// Before a product writes to c, and between the wait for it and the first use of c: the compiler
 /// does not know that a product goes on.
-__device__ inline void keep_order(float (&c)[64]) {
+template <int kElems>
+__device__ void keep_order(float (&c)[kElems]) {
 #pragma unroll
   for (float& element : c) {
     asm volatile("" : "+f"(element)::"memory");
   }
+}
+template <int kTiles>
+__device__ void keep_order(float (&c)[kTiles][4]) {
+#pragma unroll
+  for (auto& tile : c) {
+    keep_order(tile);
+  }
+}
+
+/// The same for a matrix whose rows are the depth of a product: 64 columns per row of 128 bytes,
+/// the next 64 columns `panel_bytes` further on. Adding 128 n moves it by 16 n rows.
+__device__ inline uint64_t describe_depths_of_128_bytes(uint32_t address, int panel_bytes) {
+  constexpr uint64_t kEightRows = uint64_t{1024 / 16} << 32;
+  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
+  return (address & 0x3FFFFu) >> 4 | static_cast<uint64_t>(panel_bytes / 16) << 16 | kEightRows |
+         kSwizzle128;
+}
+
+/// How the right factor of a product lies in shared memory: rows are its columns, or its depth.
+enum class Right { kRowsAreColumns = 0, kRowsAreDepths = 1 };
+
+/// c [64, 8 tiles] f32 = a b, or += with `adds`; a [64,16] in shared memory, whose rows are rows,
+/// or in registers, b [16, columns] in shared memory, both bf16. Thread t of the warpgroup has
+/// c[j][2 i + e] = row 16 (t / 32) + t % 32 / 4 + 8 i, column 8 j + 2 (t % 4) + e, and of a what
+/// mma.m16n8k16 takes for the 16 rows of its warp.
+template <Right kRight>
+__device__ void multiply_bf16(float (&c)[8][4], uint64_t a, uint64_t b, bool adds) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "%32, %33, p, 1, 1, 0, %35;\n}\n"
+      : "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]), "+f"(c[1][0]), "+f"(c[1][1]),
+        "+f"(c[1][2]), "+f"(c[1][3]), "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]),
+        "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3]), "+f"(c[4][0]), "+f"(c[4][1]),
+        "+f"(c[4][2]), "+f"(c[4][3]), "+f"(c[5][0]), "+f"(c[5][1]), "+f"(c[5][2]), "+f"(c[5][3]),
+        "+f"(c[6][0]), "+f"(c[6][1]), "+f"(c[6][2]), "+f"(c[6][3]), "+f"(c[7][0]), "+f"(c[7][1]),
+        "+f"(c[7][2]), "+f"(c[7][3])
+      : "l"(a), "l"(b), "r"(static_cast<int>(adds)), "n"(static_cast<int>(kRight)));
+}
+template <Right kRight>
+__device__ void multiply_bf16(float (&c)[8][4], const uint32_t (&a)[4], uint64_t b, bool adds) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "{%32, %33, %34, %35}, %36, p, 1, 1, %38;\n}\n"
+      : "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]), "+f"(c[1][0]), "+f"(c[1][1]),
+        "+f"(c[1][2]), "+f"(c[1][3]), "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]),
+        "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3]), "+f"(c[4][0]), "+f"(c[4][1]),
+        "+f"(c[4][2]), "+f"(c[4][3]), "+f"(c[5][0]), "+f"(c[5][1]), "+f"(c[5][2]), "+f"(c[5][3]),
+        "+f"(c[6][0]), "+f"(c[6][1]), "+f"(c[6][2]), "+f"(c[6][3]), "+f"(c[7][0]), "+f"(c[7][1]),
+        "+f"(c[7][2]), "+f"(c[7][3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(adds)),
+        "n"(static_cast<int>(kRight)));
+}
+template <Right kRight>
+__device__ void multiply_bf16(float (&c)[16][4], const uint32_t (&a)[4], uint64_t b, bool adds) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+      "{%64, %65, %66, %67}, %68, p, 1, 1, %70;\n}\n"
+      : "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]), "+f"(c[1][0]), "+f"(c[1][1]),
+        "+f"(c[1][2]), "+f"(c[1][3]), "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]),
+        "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3]), "+f"(c[4][0]), "+f"(c[4][1]),
+        "+f"(c[4][2]), "+f"(c[4][3]), "+f"(c[5][0]), "+f"(c[5][1]), "+f"(c[5][2]), "+f"(c[5][3]),
+        "+f"(c[6][0]), "+f"(c[6][1]), "+f"(c[6][2]), "+f"(c[6][3]), "+f"(c[7][0]), "+f"(c[7][1]),
+        "+f"(c[7][2]), "+f"(c[7][3]), "+f"(c[8][0]), "+f"(c[8][1]), "+f"(c[8][2]), "+f"(c[8][3]),
+        "+f"(c[9][0]), "+f"(c[9][1]), "+f"(c[9][2]), "+f"(c[9][3]), "+f"(c[10][0]), "+f"(c[10][1]),
+        "+f"(c[10][2]), "+f"(c[10][3]), "+f"(c[11][0]), "+f"(c[11][1]), "+f"(c[11][2]),
+        "+f"(c[11][3]), "+f"(c[12][0]), "+f"(c[12][1]), "+f"(c[12][2]), "+f"(c[12][3]),
+        "+f"(c[13][0]), "+f"(c[13][1]), "+f"(c[13][2]), "+f"(c[13][3]), "+f"(c[14][0]),
+        "+f"(c[14][1]), "+f"(c[14][2]), "+f"(c[14][3]), "+f"(c[15][0]), "+f"(c[15][1]),
+        "+f"(c[15][2]), "+f"(c[15][3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(adds)),
+        "n"(static_cast<int>(kRight)));
 }
 
 /// c [64,128] f32 = a b^T, or += with `adds`; a [64,32] and b [128,32] of f8e4m3 in shared memory.
