@@ -11,11 +11,13 @@
 #include <cstdio>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "backends/cuda/architecture.h"
 #include "backends/cuda/cuda_context.h"
 #include "backends/cuda/cuda_error.h"
 #include "backends/cuda/cuda_handle.h"
@@ -124,6 +126,7 @@ class OperandSet {
 struct BenchCase {
   std::string name;
   OpSpec spec;
+  std::optional<int> capability = {};  ///< whose kernels; none: those of this GPU
 };
 
 /// Seconds per launch.
@@ -322,6 +325,19 @@ std::vector<BenchCase> range_cases() {
   return cases;
 }
 
+/// Each case, on Hopper also with the kernels of other GPUs, which run there, too.
+std::vector<BenchCase> with_other_kernels(const std::vector<BenchCase>& cases) {
+  constexpr int kA100 = 80;
+  std::vector<BenchCase> both;
+  for (const BenchCase& bench : cases) {
+    both.push_back(bench);
+    if (runs_hopper_kernels(gpu_capability())) {
+      both.push_back({bench.name + ", kernels of other GPUs", bench.spec, kA100});
+    }
+  }
+  return both;
+}
+
 /// Mamba-2 layers of nemotron-h-8b and nemotron-h-4b (one sequence of 8192) and mamba2-2.7b (two of
 /// 4096).
 std::vector<BenchCase> mamba2_cases() {
@@ -363,7 +379,7 @@ std::vector<BenchCase> mamba2_cases() {
         {fmt::format("{} mamba2_backward", layer.model),
          {"mamba2_backward", to_attributes(Mamba2BackwardAttributes{.core = a}), backward}});
   }
-  return cases;
+  return with_other_kernels(cases);
 }
 
 void print_row(const BenchCase& bench, double seconds, double bytes_per_s) {
@@ -394,6 +410,7 @@ void run(const std::string& part) {
   append(adapter_cases());
   for (const BenchCase& bench : cases) {
     if (bench.name.find(part) != std::string::npos) {
+      const AssumedCapability assumed(bench.capability.value_or(gpu_capability()));
       print_row(bench, measure_s(bench.spec, context, random), bytes_per_s);
     }
   }

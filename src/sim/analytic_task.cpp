@@ -229,16 +229,20 @@ double epilogue_part(const OpSpec& spec) {
   return kEpiloguePart * std::pow(kEpilogueDepth / depth, kEpilogueExponent);
 }
 
-/// The rate of small products inside of a kernel, as a part of that of large ones. Measured for
-/// mamba2 and its backward in steps on an H200: 0.17 (nemotron-h-4b) and 0.22 (mamba2-2.7b), see
-/// bench/notes.md.
+/// The rate of small products inside of a kernel, as a part of that of large ones: with Hopper's
+/// kernels, and with those of other GPUs. Measured for mamba2 and its backward together in three
+/// layers on an H200 (bench/notes.md, "States of Mamba-2", versions 10 and 6): 0.21 to 0.29 and
+/// 0.16 to 0.22. No other GPU was measured.
+constexpr double kHopperInnerProductPart = 0.24;
 constexpr double kInnerProductPart = 0.2;
 
 /// Of ops whose time memory bounds, flops per ns.
 double arithmetic_rate(const DeviceSpec& device, const OpSpec& spec) {
-  return find_op(spec.op).has_inner_products ? device.peak_flops_per_s(spec.operands[0].dtype) *
-                                                   device.gemm_fraction * kInnerProductPart * 1e-9
-                                             : device.f32_flops_per_s * 1e-9;
+  if (!find_op(spec.op).has_inner_products) {
+    return device.f32_flops_per_s * 1e-9;
+  }
+  return device.peak_flops_per_s(spec.operands[0].dtype) * device.gemm_fraction *
+         (device.hopper_products ? kHopperInnerProductPart : kInnerProductPart) * 1e-9;
 }
 
 /// Of a memory-bound op whose bytes alone take `memory_ns`.

@@ -114,8 +114,8 @@ struct DeviceSpec {
   std::vector<std::string> driver_names;  ///< parts of the name that its driver reports
   std::string backend = "cuda";           ///< Backend::name of the backend that runs programs on it
   bool is_host = false;          ///< ranks are threads of one process, in the host's memory
-  bool hopper_products = false;  ///< braid brings kernels of products for it
-                                 ///< (backends/cuda/kernels/sm90_products.h)
+  bool hopper_products = false;  ///< braid brings kernels of products and of states for it
+                                 ///< (backends/cuda/architecture.h, `runs_hopper_kernels`)
   double power_w = 0;            ///< limit; 0: unknown
 
   double bf16_flops_per_s = 0;  ///< dense, fp32 accumulation; the same for fp16
