@@ -54,7 +54,7 @@ class HeadWalk {
 
 /// M [16, 64] of the warp's rows; only columns up to its last row.
 template <int N>
-__device__ void multiply_factors(SumTile (&products)[kSsdChunk / 8], ChunksShared<N>& shared,
+__device__ void multiply_factors(SumTile (&products)[kChunkTiles], ChunksShared<N>& shared,
                                  int row) {
 #pragma unroll
   for (int depth = 0; depth < N; depth += 16) {
@@ -71,7 +71,7 @@ __device__ void multiply_factors(SumTile (&products)[kSsdChunk / 8], ChunksShare
 }
 
 /// The weights of 16 rows j in the sums of y.
-__device__ inline void weigh_products(LeftTile& left, const SumTile (&products)[kSsdChunk / 8],
+__device__ inline void weigh_products(LeftTile& left, const SumTile (&products)[kChunkTiles],
                                       const StepTile& steps, int row, int begin) {
   SumTile weights[2];
 #pragma unroll
@@ -87,7 +87,7 @@ __device__ inline void weigh_products(LeftTile& left, const SumTile (&products)[
 }
 
 template <int N>
-__device__ void compute_head(ChunksShared<N>& shared, const SumTile (&products)[kSsdChunk / 8],
+__device__ void compute_head(ChunksShared<N>& shared, const SumTile (&products)[kChunkTiles],
                              int row, int column, int stage, float skip) {
   const StepTile& steps = shared.steps[stage];
   SumTile y[kColumns / 8] = {};
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int column = warp / kRowWarps * kColumns;
   const RowWriter<kColumns> writer(args.y + rows.begin * s.inner() + heads.first * s.head_size,
                                    s.inner(), row, column, s.head_size, y_is_aligned);
-  SumTile products[kSsdChunk / 8] = {};
+  SumTile products[kChunkTiles] = {};
   for (int h = 0; h < heads.count; ++h) {
     ptx::wait_for_copies<0>();
     __syncthreads();  // the tiles are here, and nobody reads those of the head before

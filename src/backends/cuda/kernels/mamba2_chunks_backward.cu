@@ -8,7 +8,6 @@ namespace braid {
 namespace {
 
 constexpr int kThreads = 2 * kChunkWarps * kWarpSize;
-constexpr int kColumnTiles = kSsdHeadSize / 8;
 constexpr int kStages = 2;
 
 template <int N>
@@ -59,7 +58,7 @@ __device__ void compute_rows(BackwardShared<N>& shared, RowSums& sums, RowTerms&
   const StepTile& steps = shared.steps[stage];
   SumTile products[kChunkTiles] = {};  // K, [j][i]; then M T
   multiply_rows<kSsdHeadSize>(products, shared.x[stage], shared.dy[stage], row, row);
-  SumTile v[kColumnTiles] = {};
+  SumTile v[kHeadTiles] = {};
 #pragma unroll
   for (int begin = 0; begin < kSsdChunk; begin += 16) {
     if (begin < row) {
@@ -91,7 +90,7 @@ __device__ void compute_rows(BackwardShared<N>& shared, RowSums& sums, RowTerms&
   }
   sum_triangles(products, terms.triangles[row / 16], row);
 
-  SumTile from_state[kColumnTiles] = {};  // G B_j
+  SumTile from_state[kHeadTiles] = {};  // G B_j
 #pragma unroll
   for (int depth = 0; depth < N; depth += 16) {
     LeftTile left;
@@ -111,7 +110,7 @@ __device__ void compute_rows(BackwardShared<N>& shared, RowSums& sums, RowTerms&
     float d_dt = 0;
     float dy_x = 0;
 #pragma unroll
-    for (int tile = 0; tile < kColumnTiles; ++tile) {
+    for (int tile = 0; tile < kHeadTiles; ++tile) {
       const int p = 8 * tile + sum_column();
       const float2 x_pair = load_pair(shared.x[stage].at(j, p));
       const float2 dy_pair = load_pair(shared.dy[stage].at(j, p));

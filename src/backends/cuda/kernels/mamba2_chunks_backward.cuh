@@ -18,7 +18,6 @@
 namespace braid {
 
 inline constexpr int kChunkWarps = kSsdChunk / 16;  ///< that have 16 rows of the chunk each
-inline constexpr int kChunkTiles = kSsdChunk / 8;
 
 /// What follows from a head's products, row by row, until a warp adds it up.
 struct alignas(16) RowTerms {
@@ -83,8 +82,8 @@ __device__ inline RightTiles lower_triangle() {
   return ones;
 }
 
-/// Adds the halves of columns that two lanes keep, `distance` apart: one lane keeps the first half,
-/// the other the second.
+/// Adds what two lanes have of the same columns: one keeps the first half of them, the other the
+/// second.
 template <int kHalf>
 __device__ void add_halves(const float (&sums)[2 * kHalf], float (&kept)[kHalf]) {
   constexpr int kDistance = 2 * kHalf;

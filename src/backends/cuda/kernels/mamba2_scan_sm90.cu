@@ -15,7 +15,6 @@ namespace {
 
 constexpr int kReaders = 2;
 constexpr int kThreads = (1 + kReaders) * kWarpgroup;
-constexpr int kChunkTiles = kSsdChunk / 8;
 constexpr int kWalkStages = 3;
 constexpr int kReadStages = 2;
 // Registers of a thread, of the multiprocessor's 65,536.

@@ -68,8 +68,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int chunks = args.sizes.chunks_per_sequence();
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int row = warp % kRowWarps * 16;
-  const int column = warp / kRowWarps * StatesShared<N>::kColumns;
   constexpr int kColumns = StatesShared<N>::kColumns;
+  const int column = warp / kRowWarps * kColumns;
   ChunkWalk<HeadTile, FactorTile<N>, kThreads, kBackward> walk(args);
   StateWriter<StateTile<N>, kColumns, kBackward> writer(args, row, column);
   SumTile state[kColumns / 8] = {};

@@ -10,6 +10,10 @@
 // missing of either is 0.
 namespace braid {
 
+inline constexpr int kChunkTiles = kSsdChunk / 8;    ///< SumTiles of a chunk's rows, as columns
+inline constexpr int kHeadTiles = kSsdHeadSize / 8;  ///< of a head's elements
+inline constexpr int kChunkDepths = kSsdChunk / 16;  ///< LeftTiles of a chunk's rows, as depth
+
 /// [rows, columns] with padding between rows, as a warp writes and reads them.
 template <int kRows, int kColumns>
 struct SharedTile {

@@ -16,9 +16,6 @@ using FactorPanels = PanelTile<kSsdChunk, N>;
 template <int N>
 using StatePanels = PanelTile<kSsdHeadSize, N>;
 
-inline constexpr int kChunkDepths = kSsdChunk / 16;  ///< tiles of depth
-inline constexpr int kHeadTiles = kSsdHeadSize / 8;  ///< tiles of columns
-
 /// A chunk's rows of the head, weighed, for a warp's 16 rows of the state: in f32, as the registers
 /// of a factor may not be written while a product is under way.
 struct WeighedRows {
