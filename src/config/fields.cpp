@@ -111,6 +111,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(model, router_normalize), kAny, "Whether the weights of a token's experts are divided by their sum."},
     Field{BRAID_KEY(model, router_scale), {.minimum = 0, .maximum = 1000}, "Factor of these weights (routed_scaling_factor)."},
     Field{BRAID_KEY(model, router_bias), kAny, "Whether a bias per expert takes part in the choice of experts, and not in the weights of their results (DeepSeek-V3)."},
+    Field{BRAID_KEY(model, router_logit_bias), kAny, "Whether a bias per expert is added to a router's logits and trained with its weights (gpt-oss)."},
     Field{BRAID_KEY(model, router_groups), {.minimum = 1, .maximum = 512}, "Groups of experts, of which a token may use router_kept_groups."},
     Field{BRAID_KEY(model, router_kept_groups), {.minimum = 1, .maximum = 512}, "Groups whose experts a token may use."},
     Field{BRAID_KEY(model, vocabulary), kSizeOrZero, "Rows of the embedding; 0 = as many as the tokenizer has."},

@@ -46,6 +46,7 @@ struct ModelConfig {
   std::optional<bool> router_normalize;
   std::optional<double> router_scale;
   std::optional<bool> router_bias;
+  std::optional<bool> router_logit_bias;
   std::optional<int64_t> router_groups;
   std::optional<int64_t> router_kept_groups;
   std::optional<int64_t> vocabulary;

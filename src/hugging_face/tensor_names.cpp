@@ -277,6 +277,7 @@ class RouterCheck {
             router_.sigmoid ? "sigmoid" : "softmax", type_.sigmoid ? "sigmoid" : "softmax");
     require(router_.bias == type_.sigmoid, "router_bias", router_.bias,
             type_.sigmoid ? "true" : "false");
+    require(!router_.logit_bias, "router_logit_bias", true, "false");
     check_shared_expert();
     if (is_backbone()) {
       return;

@@ -74,6 +74,7 @@ struct RouterSpec {
   bool normalize = true;    ///< norm_topk_prob: the weights of a token's experts sum to `scale`
   double scale = 1.0;       ///< routed_scaling_factor
   bool bias = false;        ///< a bias per expert takes part in the choice, not in the weights
+  bool logit_bias = false;  ///< a trained bias per expert is added to the logits
   int64_t groups = 1;       ///< n_group
   int64_t kept_groups = 1;  ///< topk_group: a token's experts are in so many groups
   bool force_balance =

@@ -110,6 +110,10 @@ void ParameterList::latent_norm(std::string_view name, int64_t size) {
   vector(fmt::format("{}.weight", name), size, norm_init(), TensorSplit::kNorm);
 }
 
+void ParameterList::logit_bias(std::string_view name, int64_t size) {
+  vector(fmt::format("{}.logit_bias", name), size, ParameterInit::kZeros, TensorSplit::kNorm);
+}
+
 void ParameterList::router_bias(std::string_view name, int64_t size) {
   add({.name = scoped(fmt::format("{}.bias", name)),
        .shape = {size},

@@ -55,6 +55,9 @@ class ParameterList {
   /// Weight [size] 1 of a norm of latents, which all tensor ranks hold.
   void latent_norm(std::string_view name, int64_t size);
 
+  /// Bias [size] 0 that is added to the logits of a router.
+  void logit_bias(std::string_view name, int64_t size);
+
   /// Bias [size] 0 of the experts of a router (Parameter::balances).
   void router_bias(std::string_view name, int64_t size);
 

@@ -20,12 +20,15 @@ const OperandSpec& next_accumulators(OperandChecker& operands, std::string_view 
 }
 
 void check_router_linear(const OpSpec& spec) {
-  static_cast<void>(attributes_of<NoAttributes>(spec));
+  const auto attributes = attributes_of<RouterLinearAttributes>(spec);
   OperandChecker operands(spec);
   const OperandSpec& x = operands.next_floating("x", Access::kRead, 2);
   const OperandSpec& w = operands.next("w", Access::kRead, 2);
   operands.require(w.dtype == x.dtype && w.shape[1] == x.shape[1],
                    "w must be [E,C] of x's dtype and C");
+  if (attributes.bias.has_logit_bias) {
+    operands.expect("logit_bias", Access::kRead, accumulator_dtype(x.dtype), {w.shape[0]});
+  }
   operands.expect("logits", Access::kWrite, accumulator_dtype(x.dtype), {x.shape[0], w.shape[0]});
   operands.done();
 }
@@ -43,14 +46,17 @@ void check_router_linear_dgrad(const OpSpec& spec) {
 }
 
 void check_router_linear_wgrad(const OpSpec& spec) {
-  const auto attributes = attributes_of<RouterGradAttributes>(spec);
+  const auto attributes = attributes_of<RouterWgradAttributes>(spec);
+  const Access access = accumulate_access(attributes.accumulate);
   OperandChecker operands(spec);
   const OperandSpec& x = operands.next_floating("x", Access::kRead, 2);
   const OperandSpec& d_logits = operands.next("d_logits", Access::kRead, 2);
   operands.require(d_logits.dtype == accumulator_dtype(x.dtype) && d_logits.shape[0] == x.shape[0],
                    "d_logits must be accumulators of x, with its rows");
-  operands.expect("dw", accumulate_access(attributes.accumulate), d_logits.dtype,
-                  {d_logits.shape[1], x.shape[1]});
+  operands.expect("dw", access, d_logits.dtype, {d_logits.shape[1], x.shape[1]});
+  if (attributes.bias.has_logit_bias) {
+    operands.expect("d_logit_bias", access, d_logits.dtype, {d_logits.shape[1]});
+  }
   operands.done();
 }
 
@@ -196,8 +202,16 @@ OpCost losses_cost(const OpSpec& spec) {
   return cost;
 }
 
+/// The parameter behind a bias that may have been widened, if it is one.
+std::optional<ValueId> bias_parameter(BackwardBuilder& builder, ValueId bias) {
+  if (builder.value(bias).kind == ValueKind::kActivation) {
+    bias = builder.producer_of(bias).operands[0];  // of its cast
+  }
+  return builder.value(bias).kind == ValueKind::kParam ? std::optional(bias) : std::nullopt;
+}
+
 void router_linear_backward(BackwardBuilder& builder, const Node& node) {
-  const std::optional<ValueId> d_logits = builder.grad_of(node.operands[2]);
+  const std::optional<ValueId> d_logits = builder.grad_of(node.operands.back());
   if (!d_logits) {
     return;
   }
@@ -210,18 +224,17 @@ void router_linear_backward(BackwardBuilder& builder, const Node& node) {
                      Phase::kDgrad);
     builder.add_grad(node, x, dx);
   }
-  builder.add_node(
-      node, "router_linear_wgrad", to_attributes(RouterGradAttributes{.accumulate = true}),
-      std::array{Operand{x}, Operand{*d_logits}, Operand{builder.main_grad(w), Access::kReadWrite}},
-      Phase::kWgrad);
-}
-
-/// The parameter behind the bias of a router, if it is one.
-std::optional<ValueId> bias_parameter(BackwardBuilder& builder, ValueId bias) {
-  if (builder.value(bias).kind == ValueKind::kActivation) {
-    bias = builder.producer_of(bias).operands[0];  // of its cast
+  std::vector<Operand> operands{{x}, {*d_logits}, {builder.main_grad(w), Access::kReadWrite}};
+  const auto attributes = attributes_of<RouterLinearAttributes>(node.spec);
+  const auto bias =
+      attributes.bias.has_logit_bias ? bias_parameter(builder, node.operands[2]) : std::nullopt;
+  if (bias) {
+    operands.push_back({builder.main_grad(*bias), Access::kReadWrite});
   }
-  return builder.value(bias).kind == ValueKind::kParam ? std::optional(bias) : std::nullopt;
+  builder.add_node(node, "router_linear_wgrad",
+                   to_attributes(RouterWgradAttributes{
+                       .accumulate = true, .bias = {.has_logit_bias = bias.has_value()}}),
+                   operands, Phase::kWgrad);
 }
 
 void count_choices(BackwardBuilder& builder, const Node& node, ValueId experts) {
@@ -276,10 +289,13 @@ IntegerNeed counted_experts(const OpSpec& spec, size_t /*operand*/) {
   return {.rule = IntegerRule::kBelow, .limit = spec.operands[1].shape[0]};
 }
 
-/// Rows of x or d_logits; every piece has the whole weight. Libraries choose kernels by the size.
+/// Rows of x or d_logits; every piece has the whole weight and bias. Libraries choose kernels by
+/// the size.
 constexpr SplitTraits kProductSplit{.dimension = SplitDimension::kRows,
                                     .keeps_bits = false,
-                                    .is_whole = [](const OpSpec&, size_t at) { return at == 1; }};
+                                    .is_whole = [](const OpSpec& spec, size_t at) {
+                                      return at > 0 && at + 1 < spec.operands.size();
+                                    }};
 
 /// Rows of the logits; every piece has the whole bias. A forced choice depends on the number of the
 /// row.
@@ -317,7 +333,7 @@ ValueId widened(GraphBuilder& builder, ValueId x, std::string_view site) {
 
 const OpDefinition kRouterLinearOp{
     .name = "router_linear",
-    .summary = "Logits of experts = x w^T, in the accumulator type.",
+    .summary = "Logits of experts = x w^T (+ bias), in the accumulator type.",
     .family = OpFamily::kGemm,
     .kind = OpKind::kRouting,
     .check = check_router_linear,
@@ -340,7 +356,7 @@ const OpDefinition kRouterLinearDgradOp{
 
 const OpDefinition kRouterLinearWgradOp{
     .name = "router_linear_wgrad",
-    .summary = "dw += d_logits^T x into the main grad.",
+    .summary = "dw += d_logits^T x into the main grad, d_logit_bias += column sums of d_logits.",
     .family = OpFamily::kGemm,
     .kind = OpKind::kRouting,
     .check = check_router_linear_wgrad,
@@ -425,12 +441,19 @@ const OpDefinition kRouterLossesBackwardOp{
     .added_by_one = "adds",
 };
 
-ValueId router_linear(GraphBuilder& builder, ValueId x, ValueId weight, std::string_view site) {
-  const Value input = builder.value(x);
-  const ValueId logits = builder.add_activation(site, accumulator_dtype(input.dtype),
-                                                {input.shape[0], builder.value(weight).shape[0]});
-  builder.add_node("router_linear", {},
-                   std::array{Operand{x}, Operand{weight}, Operand{logits, Access::kWrite}}, site);
+ValueId router_linear(GraphBuilder& builder, const RouterLinearOperands& operands,
+                      std::string_view site) {
+  const Value input = builder.value(operands.x);
+  const Shape shape{input.shape[0], builder.value(operands.weight).shape[0]};
+  std::vector<Operand> list{{operands.x}, {operands.weight}};
+  if (operands.logit_bias) {
+    list.push_back({widened(builder, *operands.logit_bias, fmt::format("{}.logit_bias", site))});
+  }
+  const ValueId logits = builder.add_activation(site, accumulator_dtype(input.dtype), shape);
+  list.push_back({logits, Access::kWrite});
+  const RouterLinearAttributes attributes{
+      .bias = {.has_logit_bias = operands.logit_bias.has_value()}};
+  builder.add_node("router_linear", to_attributes(attributes), list, site);
   return logits;
 }
 

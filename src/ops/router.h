@@ -9,12 +9,36 @@ namespace braid {
 /// tokens, E experts, K experts per token. Everything is in the accumulator type (f32; f64 for f64
 /// data), whatever the type of activations.
 ///
-/// router_linear: x [T,C], w [E,C] -> logits f32 [T,E]; logits = x w^T, summed in f32 and not
-/// rounded. router_linear_dgrad: d_logits f32 [T,E], w [E,C] -> dx [T,C]. router_linear_wgrad: x
-/// [T,C], d_logits f32 [T,E] -> dw f32 [E,C]. With `accumulate`, dx and dw are added to.
+/// router_linear: x [T,C], w [E,C], optionally logit_bias f32 [E] -> logits f32 [T,E]; logits = x
+/// w^T + logit_bias, summed in f32 and not rounded. router_linear_dgrad: d_logits f32 [T,E], w
+/// [E,C]
+/// -> dx [T,C]. router_linear_wgrad: x [T,C], d_logits f32 [T,E] -> dw f32 [E,C], with a bias also
+/// d_logit_bias f32 [E], the column sums of d_logits in an order that depends on the shape alone.
+/// With `accumulate`, dx, dw and d_logit_bias are added to.
 struct RouterGradAttributes {
   bool accumulate = false;
   void fields(auto&& visit) { visit("accumulate", accumulate); }
+};
+
+/// Unlike the bias of `route`, this one is part of the logits and is trained.
+struct LogitBias {
+  bool has_logit_bias = false;
+  void fields(auto&& visit) { visit("has_logit_bias", has_logit_bias); }
+  friend bool operator==(const LogitBias&, const LogitBias&) = default;
+};
+
+struct RouterLinearAttributes {
+  LogitBias bias = {};
+  void fields(auto&& visit) { visit.optional(bias); }
+};
+
+struct RouterWgradAttributes {
+  bool accumulate = false;
+  LogitBias bias = {};
+  void fields(auto&& visit) {
+    visit("accumulate", accumulate);
+    visit.optional(bias);
+  }
 };
 
 /// How a router chooses.
@@ -161,7 +185,13 @@ extern const OpDefinition kCountBySequenceOp;
 extern const OpDefinition kRouterLossesOp;
 extern const OpDefinition kRouterLossesBackwardOp;
 
-ValueId router_linear(GraphBuilder& builder, ValueId x, ValueId weight, std::string_view site);
+struct RouterLinearOperands {
+  ValueId x;
+  ValueId weight;
+  std::optional<ValueId> logit_bias = {};  ///< widened first if it is of activations' type
+};
+ValueId router_linear(GraphBuilder& builder, const RouterLinearOperands& operands,
+                      std::string_view site);
 
 struct RouteResult {
   ValueId weights;  ///< f32 [T,K]

@@ -241,6 +241,7 @@ void for_each_expert_key(auto& config, const auto& visit) {
   visit("router_normalize", config.router_normalize);
   visit("router_scale", config.router_scale);
   visit("router_bias", config.router_bias);
+  visit("router_logit_bias", config.router_logit_bias);
   visit("router_groups", config.router_groups);
   visit("router_kept_groups", config.router_kept_groups);
 }
@@ -267,6 +268,7 @@ void set_experts(ModelSpec& spec, const ModelConfig& config) {
   override_with(spec.router.normalize, config.router_normalize);
   override_with(spec.router.scale, config.router_scale);
   override_with(spec.router.bias, config.router_bias);
+  override_with(spec.router.logit_bias, config.router_logit_bias);
   override_with(spec.router.groups, config.router_groups);
   override_with(spec.router.kept_groups, config.router_kept_groups);
 }
@@ -354,6 +356,7 @@ void set_expert_keys(ModelConfig& keys, const ModelSpec& model) {
   keys.router_normalize = model.router.normalize;
   keys.router_scale = model.router.scale;
   keys.router_bias = model.router.bias;
+  keys.router_logit_bias = model.router.logit_bias;
   keys.router_groups = model.router.groups;
   keys.router_kept_groups = model.router.kept_groups;
 }
@@ -529,6 +532,7 @@ std::vector<std::string> changed_keys_of_preset(const ModelConfig& config) {
   compare("expert_ffn", config.expert_ffn, spec.expert_ffn);
   compare("shared_ffn", config.shared_ffn, spec.shared_ffn);
   compare("shared_gate", config.shared_gate, spec.shared_gate);
+  compare("router_logit_bias", config.router_logit_bias, spec.router.logit_bias);
   compare("vocabulary", config.vocabulary, spec.vocabulary);
   compare("tied_embeddings", config.tied_embeddings, spec.tied_embeddings);
   compare("qkv_bias", config.qkv_bias, spec.qkv_bias);

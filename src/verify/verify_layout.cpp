@@ -145,6 +145,7 @@ void shrink_experts(ModelConfig& small, const ModelSpec& model, int64_t tensor_r
   small.router_normalize = model.router.normalize;
   small.router_scale = model.router.scale;
   small.router_bias = model.router.bias;
+  small.router_logit_bias = model.router.logit_bias;
   small.router_groups = model.router.groups;
   small.router_kept_groups = model.router.kept_groups;
   small.router_scores = std::string(

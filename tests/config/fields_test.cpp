@@ -93,6 +93,7 @@ TEST(Fields, SayWhatAResumedRunMayChange) {
                                             "model.router_normalize",
                                             "model.router_scale",
                                             "model.router_bias",
+                                            "model.router_logit_bias",
                                             "model.router_groups",
                                             "model.router_kept_groups",
                                             "model.ffn",

@@ -21,11 +21,16 @@ std::string name_of(DType dtype, Sizes s) {
                      s.width);
 }
 
-KernelCase linear_case(DType dtype, Sizes s) {
+KernelCase linear_case(DType dtype, Sizes s, bool has_bias = false) {
+  std::vector<OperandSpec> operands{read(dtype, {s.rows, s.width}),
+                                    read(dtype, {s.experts, s.width})};
+  if (has_bias) {
+    operands.push_back(read(DType::kF32, {s.experts}));
+  }
+  operands.push_back(write(DType::kF32, {s.rows, s.experts}));
   return KernelCase({"router_linear",
-                     {},
-                     {read(dtype, {s.rows, s.width}), read(dtype, {s.experts, s.width}),
-                      write(DType::kF32, {s.rows, s.experts})}});
+                     to_attributes(RouterLinearAttributes{.bias = {.has_logit_bias = has_bias}}),
+                     operands});
 }
 
 KernelCase dgrad_case(DType dtype, Sizes s, bool accumulate) {
@@ -35,11 +40,17 @@ KernelCase dgrad_case(DType dtype, Sizes s, bool accumulate) {
                       gradient(accumulate, dtype, {s.rows, s.width})}});
 }
 
-KernelCase wgrad_case(DType dtype, Sizes s, bool accumulate) {
+KernelCase wgrad_case(DType dtype, Sizes s, bool accumulate, bool has_bias = false) {
+  std::vector<OperandSpec> operands{read(dtype, {s.rows, s.width}),
+                                    read(DType::kF32, {s.rows, s.experts}),
+                                    gradient(accumulate, DType::kF32, {s.experts, s.width})};
+  if (has_bias) {
+    operands.push_back(gradient(accumulate, DType::kF32, {s.experts}));
+  }
   return KernelCase({"router_linear_wgrad",
-                     to_attributes(RouterGradAttributes{.accumulate = accumulate}),
-                     {read(dtype, {s.rows, s.width}), read(DType::kF32, {s.rows, s.experts}),
-                      gradient(accumulate, DType::kF32, {s.experts, s.width})}});
+                     to_attributes(RouterWgradAttributes{.accumulate = accumulate,
+                                                         .bias = {.has_logit_bias = has_bias}}),
+                     operands});
 }
 
 /// Of a sum of `terms` products. With `split`, a factor is off by up to 2^-16 of it: errors of
@@ -58,8 +69,10 @@ std::function<Tolerance(DType)> tolerance(int64_t terms, bool split, bool accumu
 TEST_F(RouterLinearCudaTest, LogitsAreNotRounded) {
   for (const DType dtype : kCudaDtypes) {
     for (const Sizes s : kSizes) {
-      expect_equals_cpu(linear_case(dtype, s), context(), tolerance(s.width, false, false),
-                        name_of(dtype, s));
+      for (const bool has_bias : {false, true}) {
+        expect_equals_cpu(linear_case(dtype, s, has_bias), context(),
+                          tolerance(s.width + 1, false, has_bias), name_of(dtype, s));
+      }
     }
   }
 }
@@ -71,8 +84,10 @@ TEST_F(RouterLinearCudaTest, GradientsEqualTheCpu) {
       for (const bool accumulate : {false, true}) {
         expect_equals_cpu(dgrad_case(dtype, s, accumulate), context(),
                           tolerance(s.experts, split, accumulate), name_of(dtype, s));
-        expect_equals_cpu(wgrad_case(dtype, s, accumulate), context(),
-                          tolerance(s.rows, split, accumulate), name_of(dtype, s));
+        for (const bool has_bias : {false, true}) {
+          expect_equals_cpu(wgrad_case(dtype, s, accumulate, has_bias), context(),
+                            tolerance(s.rows, split, accumulate), name_of(dtype, s));
+        }
       }
     }
   }
@@ -81,11 +96,21 @@ TEST_F(RouterLinearCudaTest, GradientsEqualTheCpu) {
 // d_logits that bf16 cannot hold: rounded to it, these would be 1.
 TEST_F(RouterLinearCudaTest, GradientsKeepSixteenBits) {
   const Sizes s{16, 8, 8};
-  KernelCase wgrad = wgrad_case(DType::kBF16, s, false);
+  KernelCase wgrad = wgrad_case(DType::kBF16, s, false, true);
   wgrad.set_all(0, 1.0);
   wgrad.set_all(1, 1.0 + 0x1.0p-12);
   run_on_cuda(wgrad, context());
   EXPECT_EQ(wgrad.values(2), std::vector<double>(64, 16 * (1.0 + 0x1.0p-12)));
+  EXPECT_EQ(wgrad.values(3), std::vector<double>(8, 16 * (1.0 + 0x1.0p-12)));
+}
+
+// In bf16 these logits would be 1.
+TEST_F(RouterLinearCudaTest, BiasesAreNotRounded) {
+  KernelCase linear = linear_case(DType::kBF16, {16, 8, 8}, true);
+  linear.set_all(0, 0.0);
+  linear.set_all(2, 1.0 + 0x1.0p-20);
+  run_on_cuda(linear, context());
+  EXPECT_EQ(linear.values(3), std::vector<double>(128, 1.0 + 0x1.0p-20));
 }
 
 TEST_F(RouterLinearCudaTest, IsBitwiseRepeatable) {
@@ -96,13 +121,15 @@ TEST_F(RouterLinearCudaTest, IsBitwiseRepeatable) {
     for (const CudaLaunch how : {CudaLaunch::kEager, CudaLaunch::kGraph}) {
       KernelCase again = make();
       run_on_cuda(again, context(), how);
-      EXPECT_TRUE(again.bytes(2) == first.bytes(2)) << first.spec().op;
+      for (size_t i = 2; i < first.spec().operands.size(); ++i) {
+        EXPECT_TRUE(again.bytes(i) == first.bytes(i)) << first.spec().op;
+      }
     }
   };
   for (const DType dtype : kCudaDtypes) {
-    expect_twice([&] { return linear_case(dtype, s); });
+    expect_twice([&] { return linear_case(dtype, s, true); });
     expect_twice([&] { return dgrad_case(dtype, s, true); });
-    expect_twice([&] { return wgrad_case(dtype, s, true); });
+    expect_twice([&] { return wgrad_case(dtype, s, true, true); });
   }
 }
 

@@ -62,6 +62,8 @@ std::vector<Family> families() {
   qwen3.style = kQwen3Style;
   qwen3.layers = LayerPattern::parse("attention+mlp attention+moe");
   found.push_back({"qwen3 with experts", qwen3});
+  qwen3.router.logit_bias = true;
+  found.push_back({"biases of logits", qwen3});
   ModelSpec windows = base_model();
   windows.layers = LayerPattern::parse("sliding+mlp attention+mlp sliding+mlp");
   windows.sliding_window = 5;

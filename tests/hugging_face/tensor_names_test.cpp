@@ -188,6 +188,10 @@ TEST(HfTensors, ExpertsOfHybridsHaveNoGate) {
   EXPECT_EQ(message_of<ConfigError>([&] { hf_tensors(model); }),
             "model.router_bias = false: a NemotronHForCausalLM has true only");
   model.router.bias = true;
+  model.router.logit_bias = true;
+  EXPECT_EQ(message_of<ConfigError>([&] { hf_tensors(model); }),
+            "model.router_logit_bias = true: a NemotronHForCausalLM has false only");
+  model.router.logit_bias = false;
   model.shared_ffn = 0;
   EXPECT_EQ(message_of<ConfigError>([&] { hf_tensors(model); }),
             "model.shared_ffn = 0: a NemotronHForCausalLM has a positive number only");
@@ -350,6 +354,10 @@ TEST(HfTensors, RefuseModelsWithoutAClass) {
   model.shared_ffn = 64;
   EXPECT_EQ(message_of<ConfigError>([&] { hf_tensors(model); }),
             "model.shared_ffn = 64: a MixtralForCausalLM has 0 only");
+  model = find_preset("mixtral-8x7b").spec;
+  model.router.logit_bias = true;
+  EXPECT_EQ(message_of<ConfigError>([&] { hf_tensors(model); }),
+            "model.router_logit_bias = true: a MixtralForCausalLM has false only");
   model = find_preset("qwen1.5-moe-a2.7b").spec;
   model.shared_gate = false;
   EXPECT_EQ(message_of<ConfigError>([&] { hf_tensors(model); }),

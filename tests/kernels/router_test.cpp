@@ -204,6 +204,25 @@ std::vector<Choice> choices() {
   return list;
 }
 
+// This is how gpt-oss makes them.
+TEST(Route, NormalizedWeightsAreASoftmaxOfTheChosenLogits) {
+  const Choice choice{.rule = {.per_token = 4}, .tokens = 9, .experts = 32};
+  KernelCase kernel = route_case(DType::kF64, choice);
+  kernel.run(1);
+  const std::vector<double> logits = kernel.values(0);
+  const std::vector<double> experts = kernel.values(2);
+  std::vector<double> expected;
+  for (size_t token = 0; token < 9; ++token) {
+    std::vector<double> chosen;
+    for (size_t j = 0; j < 4; ++j) {
+      chosen.push_back(logits[token * 32 + static_cast<size_t>(experts[token * 4 + j])]);
+    }
+    const std::vector<double> weights = scores_of(chosen, false);
+    expected.insert(expected.end(), weights.begin(), weights.end());
+  }
+  expect_close(kernel.values(1), expected, sum_tolerance(DType::kF64, 32), "weights");
+}
+
 TEST(Route, EqualsAFullSort) {
   for (const DType dtype : {DType::kF32, DType::kF64}) {
     for (const Choice& c : choices()) {

@@ -55,6 +55,39 @@ TEST(Parameters, OnlyMatricesAndEmbeddingsDecay) {
   }
 }
 
+ModelSpec with_experts() {
+  ModelSpec spec = small(kLlamaStyle);
+  spec.layers = LayerPattern::parse("attention+mlp attention+moe*2");
+  spec.experts = 6;
+  spec.experts_per_token = 2;
+  spec.expert_ffn = 16;
+  return spec;
+}
+
+// The bias of logits is trained, unlike that of the choice; both may be there.
+TEST(Parameters, RoutersMayHaveTwoKindsOfBiases) {
+  ModelSpec spec = with_experts();
+  const int64_t plain = num_parameters(spec);
+  const int64_t in_matrices = num_matrix_parameters(spec);
+  spec.router.logit_bias = true;
+  EXPECT_EQ(num_parameters(spec), plain + 2 * 6);
+  EXPECT_EQ(num_trained_parameters(spec), plain + 2 * 6);
+  EXPECT_EQ(num_matrix_parameters(spec), in_matrices);
+  spec.router.bias = true;
+  const std::vector<Parameter> list = model_parameters(spec);
+  const Parameter& logits = find(list, "layers.1.moe.router.logit_bias");
+  const Parameter& choice = find(list, "layers.1.moe.router.bias");
+  const Parameter& weight = find(list, "layers.1.moe.router.weight");
+  EXPECT_EQ(logits.shape, Shape({6}));
+  EXPECT_EQ(logits.init, ParameterInit::kZeros);
+  EXPECT_FALSE(logits.weight_decay);
+  EXPECT_FALSE(logits.balances);
+  EXPECT_TRUE(choice.balances);
+  EXPECT_EQ(logits.split, weight.split);
+  EXPECT_EQ(logits.domain, weight.domain);
+  EXPECT_EQ(logits.unit, weight.unit);
+}
+
 TEST(Parameters, InitialValuesHaveTheStatedMoments) {
   const std::vector<Parameter> list = model_parameters(small(kLlamaStyle));
   const Parameter& proj = find(list, "layers.0.attention.proj.weight");

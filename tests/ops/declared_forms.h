@@ -523,7 +523,12 @@ class DeclaredForms {
     const OperandSpec x = read(data_, {kRows, kWidth});
     const OperandSpec w = read(data_, {kOut, kWidth});
     const OperandSpec d_logits = read(wide_, {kRows, kOut});
-    add({{"router_linear", {}, {x, w, write(wide_, {kRows, kOut})}}, {"x", "w", "logits"}});
+    const OperandSpec logits = write(wide_, {kRows, kOut});
+    add({{"router_linear", {}, {x, w, logits}}, {"x", "w", "logits"}});
+    add({{"router_linear",
+          to_attributes(RouterLinearAttributes{.bias = {.has_logit_bias = true}}),
+          {x, w, read(wide_, {kOut}), logits}},
+         {"x", "w", "logit_bias", "logits"}});
     for (const bool accumulate : {false, true}) {
       const auto attributes = to_attributes(RouterGradAttributes{.accumulate = accumulate});
       OperandSpec dx = write(data_, x.shape);
@@ -531,6 +536,11 @@ class DeclaredForms {
       add({{"router_linear_dgrad", attributes, {d_logits, w, dx}}, {"d_logits", "w", "dx"}});
       add({{"router_linear_wgrad", attributes, {x, d_logits, grad(accumulate, w.shape)}},
            {"x", "d_logits", "dw"}});
+      add({{"router_linear_wgrad",
+            to_attributes(
+                RouterWgradAttributes{.accumulate = accumulate, .bias = {.has_logit_bias = true}}),
+            {x, d_logits, grad(accumulate, w.shape), grad(accumulate, {kOut})}},
+           {"x", "d_logits", "dw", "d_logit_bias"}});
     }
     add_route();
     const std::vector<OperandSpec> inputs{d_logits, read(DType::kF32, {kOut}), read(wide_, {1})};

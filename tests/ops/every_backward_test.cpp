@@ -60,7 +60,11 @@ ValueId over_context_ranks(GraphBuilder& b, ValueId qkv) {
 /// A router of 6 experts whose weights are logits of a loss, and its own losses.
 void add_router(Forward& forward, ValueId x) {
   GraphBuilder& b = forward.builder();
-  const ValueId logits = router_linear(b, x, forward.param("router", {6, 12}), "router");
+  const ValueId logits = router_linear(b,
+                                       {.x = x,
+                                        .weight = forward.param("router", {6, 12}),
+                                        .logit_bias = forward.param("logit_bias", {6})},
+                                       "router");
   const DType wide = b.value(logits).dtype;
   const auto wide_value = [&](const char* name, int64_t size, ValueKind kind) {
     return b.named_value({.name = name, .dtype = wide, .shape = {size}, .kind = kind});
@@ -211,7 +215,7 @@ void build_every_op(Forward& forward) {
   y = add(b, y, sum.sum, "add");
   y = layernorm(b, y, norm_weight("n4"), norm_weight("b4"), 1e-5, "norm4");
   add_router(forward, y);
-  const ValueId gate = router_linear(b, y, forward.param("gate", {1, 12}), "gate");
+  const ValueId gate = router_linear(b, {.x = y, .weight = forward.param("gate", {1, 12})}, "gate");
   y = add_gated(b, y, {.x = through_experts(forward, y), .z = gate}, "gated");
   y = add_adapters(b, y, std::array{Adapter{.z = y, .columns = {}}}, 2.0, "adapted");
   const std::array rows{Adapter{.z = forward.input("lora_b", {12, 2}), .columns = {}}};

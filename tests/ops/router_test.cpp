@@ -56,6 +56,48 @@ TEST(RouteCheck, LogitsAreAccumulators) {
                  "operand logits is bf16 [3,6], expected f32 [3,6]");
 }
 
+TEST(RouterLinearCheck, BiasesOfLogitsAreAccumulators) {
+  const OpSpec linear{"router_linear",
+                      to_attributes(RouterLinearAttributes{.bias = {.has_logit_bias = true}}),
+                      {read(DType::kBF16, {3, 8}), read(DType::kBF16, {kExperts, 8}),
+                       read(DType::kF32, {kExperts}), write(DType::kF32, {3, kExperts})}};
+  EXPECT_NO_THROW(check_spec(linear));
+  expect_refused(with_operand(linear, 2, read(DType::kBF16, {kExperts})),
+                 "operand logit_bias is bf16 [6], expected f32 [6]");
+  const OpSpec wgrad{
+      "router_linear_wgrad",
+      to_attributes(RouterWgradAttributes{.accumulate = true, .bias = {.has_logit_bias = true}}),
+      {read(DType::kBF16, {3, 8}), read(DType::kF32, {3, kExperts}),
+       read_write(DType::kF32, {kExperts, 8}), read_write(DType::kF32, {kExperts})}};
+  EXPECT_NO_THROW(check_spec(wgrad));
+  expect_refused(with_operand(wgrad, 3, read_write(DType::kF32, {kExperts - 1})),
+                 "operand d_logit_bias is f32 [5], expected f32 [6]");
+}
+
+// Programs without such biases are what they were.
+TEST(RouterLinear, HasNoAttributeWithoutABias) {
+  EXPECT_TRUE(to_attributes(RouterLinearAttributes{}).empty());
+  EXPECT_EQ(to_attributes(RouterWgradAttributes{.accumulate = true}),
+            to_attributes(RouterGradAttributes{.accumulate = true}));
+}
+
+TEST(RouterLinearSplit, PiecesHaveTheWholeWeightAndBias) {
+  const SplitTraits& split = find_op("router_linear").split;
+  const OpSpec plain{
+      "router_linear",
+      {},
+      {read(DType::kF32, {3, 8}), read(DType::kF32, {6, 8}), write(DType::kF32, {3, 6})}};
+  EXPECT_TRUE(split.is_whole(plain, 1));
+  EXPECT_FALSE(split.is_whole(plain, 2));
+  OpSpec biased = plain;
+  biased.attributes = to_attributes(RouterLinearAttributes{.bias = {.has_logit_bias = true}});
+  biased.operands.insert(biased.operands.begin() + 2, read(DType::kF32, {6}));
+  EXPECT_FALSE(split.is_whole(biased, 0));
+  EXPECT_TRUE(split.is_whole(biased, 1));
+  EXPECT_TRUE(split.is_whole(biased, 2));
+  EXPECT_FALSE(split.is_whole(biased, 3));
+}
+
 TEST(RouterLossesCheck, RowsAreOfSequencesWithCounts) {
   const auto losses = [](const SequenceRows& rows, const Shape& counts) {
     return with_operand(losses_spec({.balance = 1, .rows = rows}), 1, read(DType::kF32, counts));
@@ -110,6 +152,23 @@ TEST(RouterCost, OfProductsIsThatOfTheirSizes) {
       {.flops = 2 * 3 * 6 * 8, .bytes_read = 2 * 24 + 4 * 18 + 4 * 48, .bytes_written = 4 * 48});
 }
 
+TEST(RouterCost, OfABiasIsThatOfItsBytes) {
+  expect_cost(
+      {"router_linear",
+       to_attributes(RouterLinearAttributes{.bias = {.has_logit_bias = true}}),
+       {read(DType::kBF16, {3, 8}), read(DType::kBF16, {6, 8}), read(DType::kF32, {6}),
+        write(DType::kF32, {3, 6})}},
+      {.flops = 2 * 3 * 6 * 8, .bytes_read = 2 * (24 + 48) + 4 * 6, .bytes_written = 4 * 18});
+  expect_cost(
+      {"router_linear_wgrad",
+       to_attributes(RouterWgradAttributes{.accumulate = true, .bias = {.has_logit_bias = true}}),
+       {read(DType::kBF16, {3, 8}), read(DType::kF32, {3, 6}), read_write(DType::kF32, {6, 8}),
+        read_write(DType::kF32, {6})}},
+      {.flops = 2 * 3 * 6 * 8,
+       .bytes_read = 2 * 24 + 4 * 18 + 4 * 48 + 4 * 6,
+       .bytes_written = 4 * 48 + 4 * 6});
+}
+
 TEST(RouterCost, OfLossesThatAnotherRankAddsIsThatOfWritingZeros) {
   expect_cost(losses_spec({.balance = 1}),
               {.flops = 8 * 18, .bytes_read = 4 * (18 + 6 + 1), .bytes_written = 4 * 2});
@@ -160,11 +219,15 @@ TEST(RouteBackward, NeedsExpertsThatThereAre) {
 /// A router of x [8,4] whose weights are logits of a loss.
 class RouterGraph {
  public:
-  RouterGraph() {
+  explicit RouterGraph(DType dtype = DType::kBF16, bool has_logit_bias = false) : forward_(dtype) {
     GraphBuilder& b = forward_.builder();
     x_ = b.named_value(
-        {.name = "x", .dtype = DType::kBF16, .shape = {8, 4}, .kind = ValueKind::kActivation});
-    logits_ = router_linear(b, x_, forward_.param("w", {kExperts, 4}), "logits");
+        {.name = "x", .dtype = dtype, .shape = {8, 4}, .kind = ValueKind::kActivation});
+    RouterLinearOperands operands{.x = x_, .weight = forward_.param("w", {kExperts, 4})};
+    if (has_logit_bias) {
+      operands.logit_bias = forward_.param("b", {kExperts});
+    }
+    logits_ = router_linear(b, operands, "logits");
   }
 
   void add_losses() {
@@ -214,6 +277,17 @@ TEST(RouterBackward, AddsTheGradientOfTheLossesToThatOfTheWeights) {
                   "add(logits.grad, logits.grad_addend -> logits.grad_sum)",
                   "router_linear_dgrad(logits.grad_sum, w -> x.grad)",
                   "router_linear_wgrad(x, logits.grad_sum -> +w.main_grad)"));
+}
+
+// The sum of all gradients of the logits; the cast of a bf16 bias has no backward of its own.
+TEST(RouterBackward, OfABiasIsPartOfThatOfTheWeight) {
+  for (const DType dtype : {DType::kBF16, DType::kF32}) {
+    RouterGraph graph(dtype, true);
+    graph.add_route(true);
+    graph.add_losses();
+    EXPECT_EQ(graph.backward().back(),
+              "router_linear_wgrad(x, logits.grad_sum -> +w.main_grad, +b.main_grad)");
+  }
 }
 
 // What the host gives or reads is a value of its own; the backward is that of the choice.

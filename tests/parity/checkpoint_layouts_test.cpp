@@ -25,6 +25,8 @@ constexpr int64_t kStepsAfter = 3;
 
 /// A Llama with experts in all layers, beside the names of families.
 constexpr std::string_view kWithExperts = "experts";
+/// The same with trained biases of routers' logits.
+constexpr std::string_view kWithLogitBiases = "logit_biases";
 /// The same with biases in routers, which steps move by so much.
 constexpr std::string_view kWithBiases = "biases";
 constexpr float kBiasStep = 0.125F;
@@ -40,9 +42,12 @@ RunConfig config_of(const std::string& model, const std::vector<std::string>& la
       "train.sequence=12",    "train.global_batch=8", "optimizer.learning_rate=1e-3",
       "optimizer.beta2=0.99", "eval.interval=0",      "logging.run_folder=none",
       "optimizer.ema=0.75"};
-  if (model == kWithExperts || model == kWithBiases) {
+  if (model == kWithExperts || model == kWithLogitBiases || model == kWithBiases) {
     overrides.insert(overrides.end(), {"model.family=llama", "model.experts=4",
                                        "model.experts_per_token=2", "model.expert_ffn=8"});
+    if (model == kWithLogitBiases) {
+      overrides.emplace_back("model.router_logit_bias=true");
+    }
     if (model == kWithBiases) {
       overrides.insert(overrides.end(), {"model.router_bias=true", "model.router_scores=sigmoid",
                                          fmt::format("moe.bias_update_rate={}", kBiasStep)});
@@ -257,6 +262,11 @@ std::vector<Case> cases() {
     for (const LayoutOfTest& after : expert_layouts()) {
       list.push_back({std::string(kWithExperts), before, after});
     }
+  }
+  const std::vector<LayoutOfTest> experts = expert_layouts();
+  for (const auto& [before, after] : {std::pair(0, 2), std::pair(2, 1), std::pair(3, 3)}) {
+    list.push_back({std::string(kWithLogitBiases), experts[static_cast<size_t>(before)],
+                    experts[static_cast<size_t>(after)]});
   }
   for (const LayoutOfTest& before : layouts()) {
     for (const LayoutOfTest& after : layouts()) {

@@ -206,6 +206,32 @@ const std::vector<Layout> kExpertLayouts = {
      "ranks=4 expert=4 moe.exchange=hosts moe.exchange_hosts=2 moe.capacity=2.5"},
 };
 
+/// Trained biases of routers, whose gradients are those of each rank's own tokens: all kinds of
+/// ranks that share tokens, state in shards, and recomputation. Sigmoids, with biases that balance
+/// beside those of the logits.
+const std::vector<Layout> kLogitBiasLayouts = {
+    {kLogitBiasModel, "ranks=4 shard=optimizer"},
+    {kLogitBiasModel, "ranks=4 expert=2 shard=gradients"},
+    {kLogitBiasModel, "ranks=4 expert=2 shard=parameters memory.recompute=full"},
+    {kLogitBiasModel, "ranks=8 shard=parameters shard_replicas=4 bucket=virtual_stage"},
+    {kLogitBiasModel, "ranks=4 expert=2 expert_tensor=2"},
+    {kLogitBiasModel, "ranks=2 tensor=2 sequence_parallel=true expert=2"},
+    {kLogitBiasModel,
+     "ranks=8 pipeline=2 tensor=2 sequence_parallel=true expert=2 shard=optimizer"},
+    {kLogitBiasModel, "ranks=3 context=3 expert=3 context_method=all_gather"},
+    {kLogitBiasModel, "ranks=8 context=2 tensor=2 sequence_parallel=true expert=2 shard=gradients"},
+    {kLogitBiasModel, "ranks=4 pipeline=2 expert=2 schedule=zb-h1"},
+    {kLogitBiasModel, "ranks=4 expert=2 memory.recompute=norms moe.expert_capacity=0.8"},
+    {kLogitBiasModel, "ranks=2 expert=2 moe.exchange=hosts moe.exchange_hosts=2"},
+    {kDeepseekModel,
+     "ranks=4 tensor=2 sequence_parallel=true expert=4 shard=optimizer "
+     "model.router_logit_bias=true"},
+    {kHybridExpertsModel,
+     "ranks=4 pipeline=2 expert=2 train.global_batch=8 model.router_logit_bias=true"},
+};
+
+INSTANTIATE_TEST_SUITE_P(LogitBiases, ParityGrid, testing::ValuesIn(thinned(kLogitBiasLayouts, 2)));
+
 std::vector<Layout> layouts() {
   const std::vector<std::string> all = {
       "ranks=4",

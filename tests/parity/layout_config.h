@@ -42,6 +42,11 @@ inline constexpr const char* kExpertsModel =
     "model.family=qwen3 model.pattern=attention+moe*2,attention+mlp,attention+moe model.width=24 "
     "model.heads=4 model.kv_heads=2 model.head_size=4 model.ffn=24 model.experts=6 "
     "model.experts_per_token=2 model.expert_ffn=10 model.vocabulary=101 moe.z_loss=0.001";
+/// The same with trained biases of routers' logits, and both losses of balance.
+inline const std::string kLogitBiasModel =
+    std::string(kExpertsModel) +
+    " model.router_logit_bias=true moe.balance_loss=0.02 moe.sequence_balance_loss=0.01";
+
 /// Sigmoids, groups of experts and an expert for all tokens.
 inline constexpr const char* kSharedExpertModel =
     "model.family=llama model.pattern=attention+mlp,attention+moe*3 model.width=24 model.heads=4 "

@@ -159,7 +159,17 @@ std::vector<Layout> expert_layouts() {
         {std::string("model.experts=4 model.experts_per_token=2 model.expert_ffn=8 ") + layout});
   }
   for (const char* const layout :
+       {"ranks=4 pipeline=2 expert=2 schedule=zb-h1",
+        "ranks=4 tensor=2 train.microbatch=2 sequence_parallel=true expert=2 shard=parameters "
+        "train.dtype=bfloat16",
+        "ranks=4 context=2 expert=4 shard=optimizer memory.recompute=full"}) {
+    list.push_back({std::string("model.experts=4 model.experts_per_token=2 model.expert_ffn=8 "
+                                "model.router_logit_bias=true moe.z_loss=0.001 ") +
+                    layout});
+  }
+  for (const char* const layout :
        {"ranks=4 expert=2 shard=gradients", "ranks=4 pipeline=2 expert=2 schedule=zb-h1",
+        "ranks=4 expert=2 shard=gradients model.router_logit_bias=true",
         "ranks=4 expert=2 shard=gradients train.fp8_dispatch=true",
         "ranks=4 pipeline=2 expert=2 schedule=zb-h1 train.fp8_dispatch=true",
         "ranks=4 tensor=2 train.microbatch=2 sequence_parallel=true expert=4 "

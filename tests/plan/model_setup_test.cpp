@@ -263,10 +263,12 @@ TEST(ResolveModel, TheFamilyAndItsKeysSayHowRoutersWork) {
   config.router_kept_groups = 2;
   config.router_scale = 2.5;
   config.router_bias = true;
+  config.router_logit_bias = true;
   EXPECT_EQ(resolve_model(config, 128, 300).router, (RouterSpec{.sigmoid = true,
                                                                 .normalize = true,
                                                                 .scale = 2.5,
                                                                 .bias = true,
+                                                                .logit_bias = true,
                                                                 .groups = 4,
                                                                 .kept_groups = 2}));
   config.experts_per_token = 5;

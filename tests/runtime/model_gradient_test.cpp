@@ -32,6 +32,7 @@ struct Case {
   int64_t sliding_window = 0;
   double partial_rotary_factor = 1;
   bool gemma = false;  ///< what Gemma 3 has beside its style
+  RouterLosses router_losses = {};
 };
 
 bool has_attention(const LayerPattern& layers) {
@@ -83,12 +84,14 @@ class DoubleModel {
         layout_(make_parameter_layout(model_parameters(spec_))),
         microbatches_(microbatches),
         documents_(which.documents),
-        num_losses_(which.z_loss > 0 ? 2 * microbatches : microbatches) {
+        num_losses_(which.z_loss > 0 ? 2 * microbatches : microbatches),
+        router_losses_(which.router_losses) {
     const TrainProgramOptions options{.microbatch = 2,
                                       .sequence = 5,
                                       .num_microbatches = microbatches,
                                       .dtype = DType::kF64,
                                       .z_loss = which.z_loss,
+                                      .router_losses = which.router_losses,
                                       .documents = {.documents = which.documents},
                                       .update_weights = false};
     std::vector<Program> programs;
@@ -108,7 +111,7 @@ class DoubleModel {
     executor_->run(0);
     std::vector<double> losses(static_cast<size_t>(num_losses_));
     executor_->read("losses", 0, std::as_writable_bytes(std::span(losses)));
-    return std::accumulate(losses.begin(), losses.end(), 0.0);
+    return std::accumulate(losses.begin(), losses.end(), 0.0) + router_losses();
   }
 
   double read(const std::string& buffer, int64_t elem) {
@@ -132,6 +135,20 @@ class DoubleModel {
   }
 
  private:
+  /// Two numbers for each router, kind of loss and microbatch.
+  double router_losses() {
+    const auto moe_layers = std::ranges::count_if(
+        layout_.parameters, [](const Parameter& it) { return it.name.ends_with("router.weight"); });
+    const int64_t kinds = (router_losses_.balance > 0 || router_losses_.z > 0 ? 1 : 0) +
+                          (router_losses_.sequence_balance > 0 ? 1 : 0);
+    std::vector<double> losses(static_cast<size_t>(2 * kinds * moe_layers * microbatches_));
+    if (!losses.empty()) {
+      executor_->read(std::string(kRouterLossesBuffer), 0,
+                      std::as_writable_bytes(std::span(losses)));
+    }
+    return std::accumulate(losses.begin(), losses.end(), 0.0);
+  }
+
   void fill_inputs() {
     std::mt19937 random(1);
     std::vector<int32_t> tokens(static_cast<size_t>(microbatches_ * 10));
@@ -171,6 +188,7 @@ class DoubleModel {
   int64_t microbatches_;
   bool documents_;
   int64_t num_losses_;  // those of the log-sum-exp are behind the others
+  RouterLosses router_losses_;
   std::unique_ptr<CpuExecutor> executor_;
 };
 
@@ -292,6 +310,21 @@ INSTANTIATE_TEST_SUITE_P(
              LayerPattern::parse("mlp attention attention+mlp")},
         Case{kGpt2Style, true, 2, "gpt2_pattern", LayerPattern::parse("attention mlp*2")},
         Case{kQwen3Style, true, 1, "qwen3_experts", LayerPattern::parse("attention+moe moe mlp")},
+        Case{.style = kQwen3Style,
+             .tied = true,
+             .kv_heads = 1,
+             .name = "biases_of_logits",
+             .layers = LayerPattern::parse("attention+moe moe"),
+             .router = {.logit_bias = true},
+             .router_losses = {.balance = 0.3, .sequence_balance = 0.2, .z = 0.1}},
+        Case{.style = kLlamaStyle,
+             .tied = false,
+             .kv_heads = 2,
+             .name = "biases_of_sigmoids",
+             .layers = LayerPattern::parse("attention+moe"),
+             .router = {.sigmoid = true, .scale = 2.5, .logit_bias = true},
+             .shared_ffn = 8,
+             .router_losses = {.sequence_balance = 0.2}},
         Case{kOlmoeStyle,
              false,
              2,

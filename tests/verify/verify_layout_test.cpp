@@ -88,6 +88,20 @@ TEST(VerifyLayout, KeepsTheMicrobatchesOrTheirLastGroup) {
   EXPECT_EQ(microbatches(4, 64), 8);
 }
 
+TEST(VerifyLayout, KeepsBothKindsOfBiasesOfRouters) {
+  RunConfig config = small_config();
+  config.model.experts = 4;
+  config.model.experts_per_token = 2;
+  config.model.expert_ffn = 8;
+  for (const bool first : {false, true}) {
+    config.model.router_bias = first;
+    config.model.router_logit_bias = !first;
+    const RouterSpec router = resolve_run(shrunken(resolved(config)), 0).model.router;
+    EXPECT_EQ(router.bias, first);
+    EXPECT_EQ(router.logit_bias, !first);
+  }
+}
+
 // The steps of such a run have the results of enough room.
 TEST(VerifyLayout, GivesRanksRoomForAllRowsThatRunAgain) {
   RunConfig config = small_config();

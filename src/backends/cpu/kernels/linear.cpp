@@ -3,22 +3,12 @@
 #include "backends/cpu/kernels/column_sums.h"
 #include "backends/cpu/kernels/factories.h"
 #include "backends/cpu/kernels/gemm.h"
+#include "backends/cpu/kernels/row_bias.h"
 #include "ops/attributes.h"
 
 namespace braid {
 namespace {
 
-template <class T>
-void fill_rows(WorkerPool& workers, const T* row, int64_t rows, int64_t width, T* y) {
-  run_pieces(workers, rows, row_grain(width), [&](int, int64_t begin, int64_t end) {
-    for (int64_t n = begin; n < end; ++n) {
-      std::copy_n(row, width, y + n * width);
-    }
-  });
-}
-
-// The bias is written first and the product added to it: a GEMM has to initialise its result
-// anyway.
 template <class T>
 CpuKernel linear_kernel(const OpSpec& spec, int num_workers) {
   const int64_t rows = spec.operands[0].shape[0];

@@ -1,5 +1,7 @@
+#include "backends/cpu/kernels/column_sums.h"
 #include "backends/cpu/kernels/factories.h"
 #include "backends/cpu/kernels/gemm.h"
+#include "backends/cpu/kernels/row_bias.h"
 #include "backends/cpu/kernels/support.h"
 #include "ops/attributes.h"
 #include "ops/router.h"
@@ -15,20 +17,26 @@ template <class T>
 CpuKernel forward_kernel(const OpSpec& spec, int num_workers) {
   using W = Wide<T>;
   const Shape& x = spec.operands[0].shape;
+  const int64_t rows = x[0];
   const int64_t experts = spec.operands[1].shape[0];
+  const bool has_bias = attributes_of<RouterLinearAttributes>(spec).bias.has_logit_bias;
   const GemmArgs<T, W> sizes{.transpose_b = true,
                              .m = x[0],
                              .n = experts,
                              .k = x[1],
                              .lda = x[1],
                              .ldb = x[1],
-                             .ldc = experts};
+                             .ldc = experts,
+                             .beta = has_bias ? 1.0 : 0.0};
   return {.run =
-              [sizes](const KernelArgs& args) {
+              [=](const KernelArgs& args) {
                 auto product = sizes;
                 product.a = args.data<const T>(0);
                 product.b = args.data<const T>(1);
-                product.c = args.data<W>(2);
+                product.c = args.data<W>(has_bias ? 3 : 2);
+                if (has_bias) {
+                  fill_rows(args.workers, args.data<const W>(2), rows, experts, product.c);
+                }
                 gemm(args.workers, product, args.scratch);
               },
           .scratch_bytes = gemm_scratch_bytes<T, W>(num_workers)};
@@ -98,8 +106,9 @@ CpuKernel wgrad_kernel(const OpSpec& spec) {
   const int64_t rows = spec.operands[0].shape[0];
   const int64_t width = spec.operands[0].shape[1];
   const int64_t experts = spec.operands[1].shape[1];
-  const bool accumulate = attributes_of<RouterGradAttributes>(spec).accumulate;
-  return {.run = [=](const KernelArgs& args) {
+  const auto attributes = attributes_of<RouterWgradAttributes>(spec);
+  const bool has_bias = attributes.bias.has_logit_bias;
+  const auto run = [=, accumulate = attributes.accumulate](const KernelArgs& args) {
     const T* const x = args.data<const T>(0);
     const auto* const d_logits = args.data<const Wide<T>>(1);
     auto* const dw = args.data<Wide<T>>(2);
@@ -111,7 +120,12 @@ CpuKernel wgrad_kernel(const OpSpec& spec) {
         wgrad_columns(x, d_logits, rows, width, experts, begin, std::min(end, begin + kTile), dw);
       }
     });
-  }};
+    if (has_bias) {
+      column_sums(args.workers, d_logits, rows, experts, accumulate,
+                  reinterpret_cast<Wide<T>*>(args.scratch.data()), args.data<Wide<T>>(3));
+    }
+  };
+  return {.run = run, .scratch_bytes = has_bias ? partial_sums_bytes<Wide<T>>(rows, experts) : 0};
 }
 
 }  // namespace

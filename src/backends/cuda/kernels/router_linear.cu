@@ -3,6 +3,7 @@
 #include <array>
 
 #include "backends/cuda/cuda_error.h"
+#include "backends/cuda/kernels/bias_grad.h"
 #include "backends/cuda/kernels/device_vector.cuh"
 #include "backends/cuda/kernels/factories.h"
 #include "backends/cuda/kernels/gemm.h"
@@ -15,7 +16,8 @@
 // multiplies f32 d_logits and bf16 factors, so d_logits are split into two bf16 parts, high = d
 // rounded and low = d - high rounded, on which tensor cores work: high + low differs from d by at
 // most 2^-16 of it. dx is one product of depth 2 E, [high low] with the weight twice, so that it is
-// rounded once; dw is the sum of two products in f32.
+// rounded once; dw is the sum of two products in f32. The gradient of a bias sums d_logits as they
+// are.
 namespace braid {
 namespace {
 
@@ -70,12 +72,15 @@ GemmProblem wgrad_problem(const Sizes& s, DType dtype, bool accumulate) {
           .accumulate = accumulate};
 }
 
-/// One product of all operands, of one type.
-CudaKernel product(const CudaKernel& gemm, std::array<size_t, 3> order) {
+/// One product of operands of one type, and perhaps a bias.
+template <size_t kOperands>
+CudaKernel product(const CudaKernel& gemm, std::array<size_t, kOperands> order) {
   return {.launch =
               [gemm, order](const CudaKernelArgs& args) {
-                const std::array operands{args.operands[order[0]], args.operands[order[1]],
-                                          args.operands[order[2]]};
+                std::array<std::byte*, kOperands> operands;
+                for (size_t i = 0; i < kOperands; ++i) {
+                  operands[i] = args.operands[order[i]];
+                }
                 gemm.launch({.operands = operands, .scratch = args.scratch, .stream = args.stream});
               },
           .scratch_bytes = gemm.scratch_bytes};
@@ -130,18 +135,38 @@ CudaKernel split_wgrad(const Sizes& s, const CudaKernel& first, const CudaKernel
           .scratch_bytes = 2 * part_bytes + std::max(first.scratch_bytes, second.scratch_bytes)};
 }
 
+/// The gradient of the weight, then that of the bias, which uses the same scratch.
+CudaKernel with_bias_grad(const Sizes& s, bool accumulate, const CudaKernel& wgrad) {
+  return {
+      .launch =
+          [s, accumulate, wgrad](const CudaKernelArgs& args) {
+            wgrad.launch(args);
+            bias_grad({.dy = args.operands[1],
+                       .dtype = DType::kF32,
+                       .rows = s.rows,
+                       .columns = s.experts,
+                       .accumulate = accumulate,
+                       .db = args.data<float>(3),
+                       .scratch = reinterpret_cast<float*>(args.scratch)},
+                      args.stream);
+          },
+      .scratch_bytes = std::max(wgrad.scratch_bytes, bias_grad_scratch_bytes(s.rows, s.experts))};
+}
+
 }  // namespace
 
 CudaKernel make_cuda_router_linear(const OpSpec& spec, CudaContext& context) {
   const OperandSpec& x = spec.operands[0];
-  return product(make_gemm({.transpose_a = true,
-                            .m = spec.operands[1].shape[0],
-                            .n = x.shape[0],
-                            .k = x.shape[1],
-                            .input = x.dtype,
-                            .output = DType::kF32},
-                           context),
-                 {1, 0, 2});
+  const bool has_bias = attributes_of<RouterLinearAttributes>(spec).bias.has_logit_bias;
+  const CudaKernel gemm = make_gemm({.transpose_a = true,
+                                     .m = spec.operands[1].shape[0],
+                                     .n = x.shape[0],
+                                     .k = x.shape[1],
+                                     .input = x.dtype,
+                                     .output = DType::kF32,
+                                     .has_bias = has_bias},
+                                    context);
+  return has_bias ? product<4>(gemm, {1, 0, 2, 3}) : product<3>(gemm, {1, 0, 2});
 }
 
 CudaKernel make_cuda_router_linear_dgrad(const OpSpec& spec, CudaContext& context) {
@@ -149,17 +174,19 @@ CudaKernel make_cuda_router_linear_dgrad(const OpSpec& spec, CudaContext& contex
   const Sizes s{spec.operands[0].shape[0], w.shape[0], w.shape[1]};
   const bool accumulate = attributes_of<RouterGradAttributes>(spec).accumulate;
   const CudaKernel gemm = make_gemm(dgrad_problem(s, w.dtype, accumulate), context);
-  return w.dtype == DType::kBF16 ? split_dgrad(s, gemm) : product(gemm, {1, 0, 2});
+  return w.dtype == DType::kBF16 ? split_dgrad(s, gemm) : product<3>(gemm, {1, 0, 2});
 }
 
 CudaKernel make_cuda_router_linear_wgrad(const OpSpec& spec, CudaContext& context) {
   const OperandSpec& x = spec.operands[0];
   const Sizes s{x.shape[0], spec.operands[1].shape[1], x.shape[1]};
-  const bool accumulate = attributes_of<RouterGradAttributes>(spec).accumulate;
-  const CudaKernel gemm = make_gemm(wgrad_problem(s, x.dtype, accumulate), context);
-  return x.dtype == DType::kBF16
-             ? split_wgrad(s, gemm, make_gemm(wgrad_problem(s, x.dtype, true), context))
-             : product(gemm, {0, 1, 2});
+  const auto attributes = attributes_of<RouterWgradAttributes>(spec);
+  const CudaKernel gemm = make_gemm(wgrad_problem(s, x.dtype, attributes.accumulate), context);
+  const CudaKernel wgrad =
+      x.dtype == DType::kBF16
+          ? split_wgrad(s, gemm, make_gemm(wgrad_problem(s, x.dtype, true), context))
+          : product<3>(gemm, {0, 1, 2});
+  return attributes.bias.has_logit_bias ? with_bias_grad(s, attributes.accumulate, wgrad) : wgrad;
 }
 
 }  // namespace braid

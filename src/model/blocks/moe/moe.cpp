@@ -88,6 +88,9 @@ int64_t fc1_rows(const ModelSpec& spec, int64_t ffn) {
 
 void add_parameters(ParameterList& list, const ModelSpec& spec) {
   list.linear("moe.router", {.out = spec.experts, .in = spec.width, .split = TensorSplit::kNorm});
+  if (spec.router.logit_bias) {
+    list.logit_bias("moe.router", spec.experts);
+  }
   if (spec.router.bias) {
     list.router_bias("moe.router", spec.experts);
   }
@@ -328,12 +331,19 @@ ExpertRows sorted_rows(BlockBuilder& builder, const RouteResult& choice) {
                    kDropSite);
 }
 
+ValueId router_logits(BlockBuilder& builder, ValueId x) {
+  RouterLinearOperands operands{.x = x, .weight = builder.scoped_param("moe.router.weight")};
+  if (builder.spec().router.logit_bias) {
+    operands.logit_bias = builder.scoped_param("moe.router.logit_bias");
+  }
+  return router_linear(builder.graph(), operands, "moe.router");
+}
+
 /// The results of each token's experts, summed.
 ValueId routed(BlockBuilder& builder, ValueId x) {
   const ModelSpec& spec = builder.spec();
   GraphBuilder& graph = builder.graph();
-  const ValueId logits =
-      router_linear(graph, x, builder.scoped_param("moe.router.weight"), "moe.router");
+  const ValueId logits = router_logits(builder, x);
   const RouteResult choice = route(graph, logits, builder.bias("moe.router"),
                                    {.rule = rule_of(spec),
                                     .forced = forced_choice(spec, graph.layer()),
@@ -369,8 +379,8 @@ ValueId with_shared(BlockBuilder& builder, ValueId x, ValueId y) {
   if (!builder.spec().shared_gate) {
     return add(graph, y, result, "moe.output");
   }
-  const ValueId gate =
-      router_linear(graph, x, builder.scoped_param("moe.shared_gate.weight"), "moe.shared_gate");
+  const ValueId gate = router_linear(
+      graph, {.x = x, .weight = builder.scoped_param("moe.shared_gate.weight")}, "moe.shared_gate");
   return add_gated(graph, y, {.x = result, .z = gate}, "moe.output");
 }
 
