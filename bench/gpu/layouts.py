@@ -412,6 +412,12 @@ def family_of(layout):
     return LAYOUTS[layout][2] if len(LAYOUTS[layout]) > 2 else "llama"
 
 
+def reason_of(failure):
+    """What braid said if it ended, or what was found."""
+    lines = failure.splitlines()
+    return next((line for line in reversed(lines) if line.startswith("braid: ")), lines[0])[:160]
+
+
 def page(records, machine):
     """Of the newest record of each layout."""
     newest = {record["layout"]: record for record in records}
@@ -421,13 +427,13 @@ def page(records, machine):
         good = not record["failure"]
         rows.append([layout, record["ranks"], record["ranks_per_gpu"], f"{record['loss_difference']:.1e}" if good else "",
                      f"{record['weight_difference']:.1e}" if good else "",
-                     ", ".join(record["same"]) if good else f"**failed**: {record['failure'].splitlines()[0][:120]}"])
-    first = records[0]
+                     ", ".join(record["same"]) if good else f"**failed**: {reason_of(record['failure'])}"])
+    first, days = records[0], [record["time"][:10] for record in newest.values()]
     on_gpus = first["device"] == "cuda"
     name = (machine["gpu"] or "").removeprefix("NVIDIA ")
     return PAGE.format(gpus=f"{first['gpus']} x {name}" if on_gpus else "the CPU, a rehearsal",
                        ranks="which share the GPUs where there are more of them" if on_gpus else "which have no GPU",
-                       date=max(record["time"] for record in newest.values())[:10], steps=STEPS, loss=LOSS_TOLERANCE,
+                       date=" to ".join(sorted({min(days), max(days)})), steps=STEPS, loss=LOSS_TOLERANCE,
                        weights=WEIGHT_TOLERANCE,
                        table=table(["layout", "ranks", "ranks per GPU", "loss", "weights", "the same bits"], rows))
 

@@ -18,16 +18,28 @@ size_t num_blocks(const OpSpec& spec, const OperandChecker& operands) {
   return spec.operands.size() - 1;
 }
 
-void check_sum_blocks(const OpSpec& spec) {
-  OperandChecker operands(spec);
-  const size_t count = num_blocks(spec, operands);
-  const OperandSpec& first =
-      operands.next_floating("x", Access::kRead, spec.operands[0].shape.rank());
+/// The other blocks, and y: as the first block.
+void check_like_first(OperandChecker& operands, const OperandSpec& first, size_t count) {
   for (size_t i = 1; i < count; ++i) {
     operands.expect("x", Access::kRead, first.dtype, first.shape);
   }
   operands.expect("y", Access::kWrite, first.dtype, first.shape);
   operands.done();
+}
+
+void check_sum_blocks(const OpSpec& spec) {
+  OperandChecker operands(spec);
+  const size_t count = num_blocks(spec, operands);
+  check_like_first(
+      operands, operands.next_floating("x", Access::kRead, spec.operands[0].shape.rank()), count);
+}
+
+void check_largest_of_blocks(const OpSpec& spec) {
+  OperandChecker operands(spec);
+  const size_t count = num_blocks(spec, operands);
+  const OperandSpec& first = operands.next("x", Access::kRead, spec.operands[0].shape.rank());
+  operands.require(first.dtype == DType::kI32, "x must be i32");
+  check_like_first(operands, first, count);
 }
 
 void check_join_columns(const OpSpec& spec) {
@@ -92,6 +104,17 @@ const OpDefinition kSumBlocksOp{
     .kernel_rate = {.part = 0.93},
     .split = kNeverSplit,
     .values = ValueRule::kSum,
+};
+
+const OpDefinition kLargestOfBlocksOp{
+    .name = "largest_of_blocks",
+    .summary = "y = the largest of x0, x1, ..., element by element.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kElementwise,
+    .check = check_largest_of_blocks,
+    .cost = sum_blocks_cost,
+    .kernel_rate = {.part = 0.93},
+    .split = kNeverSplit,
 };
 
 const OpDefinition kJoinColumnsOp{

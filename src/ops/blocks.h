@@ -13,6 +13,9 @@ namespace braid {
 /// order in fp32 (f64 for f64) and rounded once. This is bitwise equal to a reduce_scatter of
 /// members whose blocks these are, in group order.
 ///
+/// largest_of_blocks: x0, x1, ... -> y, all i32; y = the largest of them, element by element, as
+/// all_reduce_max takes it.
+///
 /// join_columns: x0 [n, c0], x1 [n, c1], ... -> y [n, c0 + c1 + ...], of one dtype; x0 first.
 ///
 /// join_blocks: x [b*n, c] -> y [n, b*c], of one dtype: the b blocks of n rows side by side, as
@@ -20,6 +23,7 @@ namespace braid {
 /// matrix [n, b*c] into b blocks of columns, one after the other, if the operands are seen as x
 /// [n*b, c] and y [b, n*c].
 extern const OpDefinition kSumBlocksOp;
+extern const OpDefinition kLargestOfBlocksOp;
 extern const OpDefinition kJoinColumnsOp;
 extern const OpDefinition kJoinBlocksOp;
 

@@ -162,6 +162,7 @@ constexpr std::array kOps = {
     &kFillOp,
     &kScaleOp,
     &kSumBlocksOp,
+    &kLargestOfBlocksOp,
     &kJoinColumnsOp,
     &kJoinBlocksOp,
     &kSquaredNormOp,

@@ -1,5 +1,8 @@
 #include "ops/blocks.h"
 
+#include <algorithm>
+#include <random>
+
 #include "support/cuda_kernel_checks.h"
 
 namespace braid {
@@ -59,6 +62,26 @@ TEST_F(BlocksCudaTest, AddsF64InF64) {
     for (const int64_t count : {1, 2, 31, 4096}) {
       expect_same_as_cpu([&] { return sum_case(DType::kF64, num_blocks, count); }, context(),
                          fmt::format("{} x [{}]", num_blocks, count));
+    }
+  }
+}
+
+TEST_F(BlocksCudaTest, TakesTheLargestElements) {
+  for (const size_t num_blocks : {size_t{1}, size_t{2}, kMaxBlocks}) {
+    for (const int64_t count : {1, 31, 100003}) {
+      OpSpec spec{"largest_of_blocks", {}, std::vector(num_blocks, read(DType::kI32, {count}))};
+      spec.operands.push_back(write(DType::kI32, {count}));
+      const auto make = [&] {
+        KernelCase kernel(spec);
+        std::mt19937 random(7);
+        for (size_t block = 0; block < num_blocks; ++block) {
+          std::vector<double> values(static_cast<size_t>(count));
+          std::ranges::generate(values, [&] { return static_cast<int32_t>(random()); });
+          kernel.set(block, values);
+        }
+        return kernel;
+      };
+      expect_same_as_cpu(make, context(), fmt::format("{} x [{}]", num_blocks, count));
     }
   }
 }

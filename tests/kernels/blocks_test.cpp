@@ -1,5 +1,8 @@
 #include "ops/blocks.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "support/kernel_harness.h"
 
 namespace braid {
@@ -64,6 +67,29 @@ TEST(SumBlocks, RoundsOnceAndInOrder) {
 TEST(SumBlocks, GivesTheSameBitsForAnyNumberOfWorkers) {
   for (const DType dtype : kFloatDtypes) {
     expect_same_for_any_workers([&] { return sum_case(dtype, 3, 3 * 16384 + 5); });
+  }
+}
+
+TEST(LargestOfBlocks, TakesTheLargestElements) {
+  for (const size_t num_blocks : {size_t{1}, size_t{2}, size_t{5}}) {
+    for (const int64_t n : kSizes) {
+      OpSpec spec{"largest_of_blocks", {}, std::vector(num_blocks, read(DType::kI32, {n}))};
+      spec.operands.push_back(write(DType::kI32, {n}));
+      KernelCase kernel(spec);
+      std::vector<double> expected(static_cast<size_t>(n),
+                                   static_cast<double>(std::numeric_limits<int32_t>::min()));
+      for (size_t block = 0; block < num_blocks; ++block) {
+        std::vector<double> values;
+        for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
+          values.push_back(static_cast<double>(
+              static_cast<int32_t>((i * 2654435761u + block * 40503u + 12345u) & 0xFFFFFFFFu)));
+          expected[i] = std::max(expected[i], values[i]);
+        }
+        kernel.set(block, values);
+      }
+      kernel.run();
+      EXPECT_EQ(kernel.values(num_blocks), expected) << num_blocks << " x " << n;
+    }
   }
 }
 

@@ -19,6 +19,16 @@ TEST(SumBlocksCheck, TakesOneToSixtyFourBlocks) {
   expect_refused(sum_of(kMaxBlocks + 1), "there must be 1 to 64 x");
 }
 
+TEST(LargestOfBlocksCheck, TakesIntegersOfOneShape) {
+  const OperandSpec x = read(DType::kI32, {4, 3});
+  EXPECT_NO_THROW(check_spec({"largest_of_blocks", {}, {x, x, write(DType::kI32, {4, 3})}}));
+  expect_refused({"largest_of_blocks", {}, {x, write(DType::kI32, {4, 2})}},
+                 "operand y is i32 [4,2], expected i32 [4,3]");
+  const OperandSpec wide = read(DType::kF32, {4, 3});
+  expect_refused({"largest_of_blocks", {}, {wide, wide, write(DType::kF32, {4, 3})}},
+                 "x must be i32");
+}
+
 TEST(JoinColumnsCheck, AddsUpTheWidths) {
   const OperandSpec x = read(DType::kF32, {4, 3});
   EXPECT_NO_THROW(check_spec({"join_columns", {}, {x, write(DType::kF32, {4, 3})}}));

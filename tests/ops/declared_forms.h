@@ -275,6 +275,9 @@ class DeclaredForms {
          .names = {"x"},
          .free_sizes = {{0, 0}, {0, 1}},
          .any_rank = true});
+    const OperandSpec block = read(DType::kI32, {6, 5});
+    add({{"largest_of_blocks", {}, {block, block, write(DType::kI32, {6, 5})}}, {"x", "x", "y"}});
+    list_.back().any_number = true;
   }
 
   /// Both factors with their scales, and then `others`.

@@ -142,6 +142,21 @@ TEST(Fp8ParamGather, HalvesBytes) {
   EXPECT_EQ(count_ops(copies, "transpose"), 2 * 4);  // layers, matrices
 }
 
+// Magnitudes of blocks that ranks share, too: ranks of one GPU have no communication library.
+TEST(Fp8ParamGather, NeedsOnlyCopiesIfTheEngineIsCopies) {
+  RunConfig config = sharded_config(3, "block");
+  config.train.microbatch = 1;
+  config.train.global_batch = 3;
+  config.train.sequence = 128;
+  const Outcome by_library = run(config, 2);
+  EXPECT_EQ(count_ops(plan_of(config), "all_reduce_max"), 1);
+  config.overlap.comm_engine = "copy";
+  expect_same_bits(run(config, 2), by_library);
+  const RunPlan plan = plan_of(config);
+  EXPECT_EQ(count_ops(plan, "all_reduce_max"), 0);
+  EXPECT_EQ(count_ops(plan, "largest_of_blocks"), 1);
+}
+
 // A rank keeps the copy of its shard for the whole step: memory is saved if there are many shards.
 TEST(Fp8ParamGather, NeedsLessMemoryOnManyRanks) {
   RunConfig config = sharded_config(8, "block");

@@ -12,7 +12,10 @@ namespace {
 class PartsOf {
  public:
   PartsOf(const OpSpec& spec, int64_t num_ranks)
-      : attributes_(spec.attributes), dtype_(spec.operands.front().dtype), num_ranks_(num_ranks) {}
+      : attributes_(spec.attributes),
+        combine_(communicates_as(spec, CommOp::kAllReduceMax) ? kLargestOfBlocksOp : kSumBlocksOp),
+        dtype_(spec.operands.front().dtype),
+        num_ranks_(num_ranks) {}
 
   /// A sum of n*k elements; each rank adds one block.
   ReductionParts in_shares(int64_t num_elems, bool scatters) const {
@@ -43,7 +46,7 @@ class PartsOf {
   }
 
   ReductionParts make(const OpDefinition& exchange, int64_t x_elems, int64_t block_elems) const {
-    OpSpec sum{.op = std::string(kSumBlocksOp.name), .attributes = {}, .operands = {}};
+    OpSpec sum{.op = std::string(combine_.name), .attributes = {}, .operands = {}};
     sum.operands.assign(static_cast<size_t>(num_ranks_), flat(Access::kRead, block_elems));
     sum.operands.push_back(flat(Access::kWrite, block_elems));
     return {.exchange = moves(exchange, x_elems, num_ranks_ * block_elems),
@@ -54,6 +57,7 @@ class PartsOf {
   }
 
   std::vector<Attribute> attributes_;
+  const OpDefinition& combine_;
   DType dtype_;
   int64_t num_ranks_;
 };
@@ -62,7 +66,9 @@ class PartsOf {
 
 std::vector<ReductionParts> reduction_parts(const OpSpec& spec, int64_t num_ranks) {
   const bool scatters = communicates_as(spec, CommOp::kReduceScatter);
-  if ((!scatters && !communicates_as(spec, CommOp::kAllReduce)) || spec.operands.empty()) {
+  const bool keeps_size =
+      communicates_as(spec, CommOp::kAllReduce) || communicates_as(spec, CommOp::kAllReduceMax);
+  if ((!scatters && !keeps_size) || spec.operands.empty()) {
     return {};
   }
   const int64_t num_elems = spec.operands.front().shape.num_elems();

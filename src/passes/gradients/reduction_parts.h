@@ -12,14 +12,14 @@ namespace braid {
 /// two, and one step of a rotation takes as long as copying some megabytes (docs/simulator.md).
 inline constexpr int64_t kGatheredSumBytes = int64_t{64} << 10;
 
-/// A sum over the ranks of a group, written as copies between ranks and a local sum, on flat
-/// ranges:
+/// A sum over the ranks of a group, or the largest elements, written as copies between ranks and a
+/// local sum, on flat ranges:
 ///   all_to_all(x [n*k] -> received [n*k])  sum_blocks(received[0], ..., received[n-1] -> sum [k])
 ///   and for all_reduce  all_gather(sum [k] -> y [n*k])
 /// or, for any k,
 ///   all_gather(x [k] -> received [n*k])  sum_blocks(received[0], ..., received[n-1] -> y [k])
 /// The result has the same bits as the collective: blocks are added in group order in fp32 (f64 for
-/// f64) and rounded once.
+/// f64) and rounded once. all_reduce_max is as all_reduce, with largest_of_blocks.
 struct ReductionParts {
   OpSpec exchange;
   OpSpec sum;
@@ -34,10 +34,10 @@ struct ReductionParts {
   int64_t num_results() const { return (gather ? *gather : sum).operands.back().shape.num_elems(); }
 };
 
-/// The parts of a reduce_scatter or an all_reduce in a group of `num_ranks`, in order; their ranges
-/// are adjacent. An all_reduce whose size is not a multiple of `num_ranks` has two parts: first the
-/// elements that divide evenly, then the rest. Empty for all other ops, for one rank, and for more
-/// than kMaxBlocks ranks.
+/// The parts of a reduce_scatter, an all_reduce or an all_reduce_max in a group of `num_ranks`, in
+/// order; their ranges are adjacent. One of all elements whose number is not a multiple of
+/// `num_ranks` has two parts: first the elements that divide evenly, then the rest. Empty for all
+/// other ops, for one rank, and for more than kMaxBlocks ranks.
 std::vector<ReductionParts> reduction_parts(const OpSpec& spec, int64_t num_ranks);
 
 }  // namespace braid

@@ -26,10 +26,10 @@ struct CommEngineOptions {
 /// Tasks that need only copies (all_gather, all_to_all, ring_shift, send, recv) stay one task:
 ///   before: all_gather(w -> g) {group=0} comm.data
 ///   after:  all_gather(w -> g) {group=0, engine=copy} comm.data
-/// A sum over n ranks (reduce_scatter, all_reduce) becomes copies into a separate buffer and a sum
-/// on each rank (passes/gradients/reduction_parts.h), all on the task's stream. Only kCopy does
-/// this, because the buffer is at least as large as the summed data, and only if no cost model says
-/// that the group is on several nodes:
+/// A sum over n ranks (reduce_scatter, all_reduce; all_reduce_max likewise) becomes copies into a
+/// separate buffer and a sum on each rank (passes/gradients/reduction_parts.h), all on the task's
+/// stream. Only kCopy does this, because the buffer is at least as large as the summed data, and
+/// only if no cost model says that the group is on several nodes:
 ///   before: reduce_scatter(x -> y) {group=0} comm.data
 ///   after:  all_to_all(x -> r) {group=0, engine=copy} comm.data
 ///           sum_blocks(r[0], ..., r[n-1] -> y) comm.data

@@ -16,6 +16,7 @@
 namespace braid {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -122,6 +123,25 @@ TEST(CommEngine, CopyGathersSmallSumsWhole) {
   EXPECT_EQ(result.report.summary,
             "copy engines run 3 of 3 communication tasks; replaced 3 reductions by copies and a "
             "sum on each rank");
+  expect_same_meaning(program, result);
+}
+
+TEST(CommEngine, CopyTakesTheLargestElementsOnEachRank) {
+  const Program program =
+      parse_program(kHead +
+                    "group data kind=data ranks=0,1\nbuffer m i32 [5] io persistent device\n"
+                    "buffer a i32 [16385] io persistent device\n"
+                    "all_reduce_max(-> rw m) {group=0} comm.data comm\n"
+                    "all_reduce_max(-> rw a) {group=0} comm.data comm\n");
+  const PassResult result = forced(program);
+  EXPECT_THAT(
+      print_program(result.program),
+      AllOf(HasSubstr("all_gather(m -> m.received) {group=0, engine=\"copy\"} comm.data comm\n"
+                      "largest_of_blocks(m.received[0:5], m.received[5:10] -> m) comm.data comm\n"),
+            HasSubstr("largest_of_blocks(a.received[0:8192], a.received[8192:16384] -> a.sum)"),
+            HasSubstr("all_gather(a.sum -> a[0:16384])"),
+            HasSubstr("largest_of_blocks(a.received1[0:1], a.received1[1:2] -> a[16384:16385])"),
+            Not(HasSubstr("all_reduce_max"))));
   expect_same_meaning(program, result);
 }
 

@@ -55,6 +55,23 @@ CpuKernel make_sum_blocks(const OpSpec& spec, int /*num_workers*/) {
                         [&]<class T>() { return sum_blocks_kernel<T>(count, num_blocks); });
 }
 
+CpuKernel make_largest_of_blocks(const OpSpec& spec, int /*num_workers*/) {
+  const int64_t count = spec.operands[0].shape.num_elems();
+  const size_t num_blocks = spec.operands.size() - 1;
+  return {.run = [count, num_blocks](const KernelArgs& args) {
+    int32_t* const y = args.data<int32_t>(num_blocks);
+    run_pieces(args.workers, count, kMinElemsPerPiece, [&](int, int64_t begin, int64_t end) {
+      std::copy(args.data<const int32_t>(0) + begin, args.data<const int32_t>(0) + end, y + begin);
+      for (size_t block = 1; block < num_blocks; ++block) {
+        const int32_t* const x = args.data<const int32_t>(block);
+        for (int64_t i = begin; i < end; ++i) {
+          y[i] = std::max(y[i], x[i]);
+        }
+      }
+    });
+  }};
+}
+
 CpuKernel make_join_columns(const OpSpec& spec, int /*num_workers*/) {
   const size_t elem_bytes = dtype_bytes(spec.operands[0].dtype);
   const int64_t rows = spec.operands[0].shape[0];

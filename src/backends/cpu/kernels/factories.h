@@ -50,6 +50,7 @@ CpuKernel make_copy(const OpSpec& spec, int num_workers);  // also for identity
 CpuKernel make_fill(const OpSpec& spec, int num_workers);
 
 CpuKernel make_sum_blocks(const OpSpec& spec, int num_workers);
+CpuKernel make_largest_of_blocks(const OpSpec& spec, int num_workers);
 CpuKernel make_join_columns(const OpSpec& spec, int num_workers);
 CpuKernel make_join_blocks(const OpSpec& spec, int num_workers);
 

@@ -54,6 +54,7 @@ constexpr std::array kKernels = {
     KernelEntry{"identity", make_copy},
     KernelEntry{"fill", make_fill},
     KernelEntry{"sum_blocks", make_sum_blocks},
+    KernelEntry{"largest_of_blocks", make_largest_of_blocks},
     KernelEntry{"join_columns", make_join_columns},
     KernelEntry{"join_blocks", make_join_blocks},
     KernelEntry{"embedding", make_embedding},

@@ -16,12 +16,23 @@ namespace {
 constexpr int kThreads = 256;
 
 template <class T>
-struct SumArgs {
+struct BlocksArgs {
   const T* blocks[kMaxBlocks] = {};  // [count] each
-  T* sum = nullptr;                  // [count]; different from the blocks
+  T* result = nullptr;               // [count]; different from the blocks
   int num_blocks = 0;
   int64_t count = 0;
 };
+
+template <class T>
+BlocksArgs<T> blocks_args(const CudaKernelArgs& args, int num_blocks, int64_t count) {
+  BlocksArgs<T> blocks{.result = args.data<T>(static_cast<size_t>(num_blocks)),
+                       .num_blocks = num_blocks,
+                       .count = count};
+  for (int block = 0; block < num_blocks; ++block) {
+    blocks.blocks[block] = args.data<const T>(static_cast<size_t>(block));
+  }
+  return blocks;
+}
 
 /// The type of the sums of blocks: f64 for f64, otherwise f32.
 template <class T>
@@ -31,7 +42,7 @@ using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
 /// one load in flight per block.
 template <bool kAligned, class T>
 __global__ void __launch_bounds__(kThreads)
-    sum_blocks_kernel(const __grid_constant__ SumArgs<T> args) {
+    sum_blocks_kernel(const __grid_constant__ BlocksArgs<T> args) {
   constexpr int V = kVectorElems<T>;
   const int64_t at = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * V;
   if (at >= args.count) {
@@ -56,7 +67,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = 0; i < V; ++i) {
     rounded.elems[i] = narrow<T>(sums[i]);
   }
-  store_vector<kAligned>(args.sum + at, rounded, args.count - at);
+  store_vector<kAligned>(args.result + at, rounded, args.count - at);
 }
 
 template <class T>
@@ -66,12 +77,9 @@ void launch_sum(const CudaKernelArgs& args, int num_blocks, int64_t count) {
   if (grid == 0) {
     return;
   }
-  SumArgs<T> sum{.sum = args.data<T>(static_cast<size_t>(num_blocks)),
-                 .num_blocks = num_blocks,
-                 .count = count};
-  bool aligned = count % V == 0 && all_aligned(16, {sum.sum});
+  const BlocksArgs<T> sum = blocks_args<T>(args, num_blocks, count);
+  bool aligned = count % V == 0 && all_aligned(16, {sum.result});
   for (int block = 0; block < num_blocks; ++block) {
-    sum.blocks[block] = args.data<const T>(static_cast<size_t>(block));
     aligned = aligned && all_aligned(16, {sum.blocks[block]});
   }
   if (aligned) {
@@ -80,6 +88,20 @@ void launch_sum(const CudaKernelArgs& args, int num_blocks, int64_t count) {
     sum_blocks_kernel<false><<<grid, kThreads, 0, args.stream>>>(sum);
   }
   BRAID_CUDA_CHECK(cudaGetLastError());
+}
+
+__global__ void __launch_bounds__(kThreads)
+    largest_of_blocks_kernel(const __grid_constant__ BlocksArgs<int32_t> args) {
+  const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (at >= args.count) {
+    return;
+  }
+  int32_t largest = args.blocks[0][at];
+#pragma unroll 8
+  for (int block = 1; block < args.num_blocks; ++block) {
+    largest = max(largest, args.blocks[block][at]);
+  }
+  args.result[at] = largest;
 }
 
 /// y [rows, blocks, width] from x [blocks, rows, width], in words. Index: of a word.
@@ -158,6 +180,18 @@ CudaKernel make_cuda_sum_blocks(const OpSpec& spec, CudaContext& /*context*/) {
   };
   return spec.operands[0].dtype == DType::kF64 ? make.template operator()<double>()
                                                : dispatch_cuda_dtype(spec, 0, make);
+}
+
+CudaKernel make_cuda_largest_of_blocks(const OpSpec& spec, CudaContext& /*context*/) {
+  const int64_t count = spec.operands[0].shape.num_elems();
+  const int num_blocks = static_cast<int>(spec.operands.size()) - 1;
+  return {.launch = [=](const CudaKernelArgs& args) {
+    if (const unsigned grid = grid_of(ceil_div(count, int64_t{kThreads})); grid > 0) {
+      largest_of_blocks_kernel<<<grid, kThreads, 0, args.stream>>>(
+          blocks_args<int32_t>(args, num_blocks, count));
+      BRAID_CUDA_CHECK(cudaGetLastError());
+    }
+  }};
 }
 
 // A copy of rows with two strides is one graph node, and allows any alignment.

@@ -49,6 +49,7 @@ CudaKernel make_cuda_copy(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_fill(const OpSpec& spec, CudaContext& context);
 
 CudaKernel make_cuda_sum_blocks(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_largest_of_blocks(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_join_columns(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_join_blocks(const OpSpec& spec, CudaContext& context);
 

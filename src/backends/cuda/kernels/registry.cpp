@@ -58,6 +58,7 @@ constexpr std::array kKernels = {
     KernelEntry{"identity", make_cuda_copy},
     KernelEntry{"fill", make_cuda_fill},
     KernelEntry{"sum_blocks", make_cuda_sum_blocks},
+    KernelEntry{"largest_of_blocks", make_cuda_largest_of_blocks},
     KernelEntry{"join_columns", make_cuda_join_columns},
     KernelEntry{"join_blocks", make_cuda_join_blocks},
     KernelEntry{"embedding", make_cuda_embedding},
