@@ -45,13 +45,20 @@ int64_t exchanging_data_ranks(const Layout& layout, int64_t expert_tensor) {
   return exchanging / std::gcd(exchanging, layout.tensor * layout.context);
 }
 
+/// Without what only layers with experts permit.
+void remove_experts(RunConfig& config, Layout& layout) {
+  layout.expert = config.parallel.expert_tensor = 1;
+  config.moe = MoeConfig();
+  config.train.fp8_experts = config.train.fp8_dispatch = false;
+}
+
 /// On `priced_ranks`.
-RunConfig small_run(RunConfig config, const Layout& layout, const LayerPattern& layers) {
+RunConfig small_run(RunConfig config, Layout layout, const LayerPattern& layers) {
+  if (!layers.has(kMoeBlock)) {
+    remove_experts(config, layout);
+  }
   config = with_layout(std::move(config), layout);
   config.model = with_layers(std::move(config.model), layers);
-  if (!layers.has(kMoeBlock)) {
-    config.moe = MoeConfig();
-  }
   config.train.global_batch = kPricedMicrobatches * layout.microbatch * layout.data;
   config.parallel.pipeline_layout.clear();
   config.parallel.first_stage_layers = config.parallel.last_stage_layers = 0;

@@ -139,7 +139,7 @@ void expect_estimate_of_experts(const RunConfig& config, const Layout& layout) {
   const ModelSpec spec = resolve_model(config.model, config.train.sequence, 0);
   const auto model = make_analytic_model(parse_cluster("h100x4"));
   const LayerPrices prices = price_layers(config, spec, 0, layout, *model);
-  EXPECT_EQ(prices.kinds[0].expert_parameters, 32 / layout.expert * 3 * 256 * 512);
+  EXPECT_EQ(prices.kinds.back().expert_parameters, 32 / layout.expert * 3 * 256 * 512);
   const SimulatedRun simulated(resolve_run(config, 0), *model);
   const LayoutEstimator estimator(config, spec, *model);
   const auto step_ns = static_cast<double>(simulated.step_ns());
@@ -240,6 +240,26 @@ TEST(LayoutEstimator, CountsExpertsAsAllRanksOfAStageShareThem) {
                         .sequence_parallel = true};
     expect_estimate_of_experts(resolved(with_layout(config, layout)), layout);
   }
+}
+
+// As DeepSeek-V3's: layers of each kind are priced alone, and those without experts have no ranks
+// that share them.
+TEST(LayoutEstimator, PricesLayersWithoutExpertsBesideOthers) {
+  RunConfig config = small_search_run(4);
+  config.model.layers.reset();
+  config.model.pattern = "attention+mlp,attention+moe*3";
+  config.model.experts = 32;
+  config.model.experts_per_token = 2;
+  config.model.expert_ffn = 512;
+  config.moe.z_loss = 0.001;
+  const Layout layout{.data = 4, .expert = 4, .shard = ShardKind::kOptimizer};
+  expect_estimate_of_experts(resolved(with_layout(config, layout)), layout);
+  config.train.fp8 = "block";
+  config.train.fp8_experts = config.train.fp8_dispatch = true;
+  const RunConfig narrow = resolved(with_layout(config, layout));
+  const ModelSpec spec = resolve_model(narrow.model, narrow.train.sequence, 0);
+  const auto model = make_analytic_model(parse_cluster("h200x4"));
+  EXPECT_GT(price_layers(narrow, spec, 0, layout, *model).kinds.at(1).forward_ns, 0);
 }
 
 }  // namespace
