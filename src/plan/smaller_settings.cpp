@@ -47,6 +47,17 @@ class ChoicesOfRun {
                                  : std::nullopt;
   }
 
+  /// Room for more rows than experts have with equal loads, instead of for all that could come.
+  std::optional<SettingChange> row_capacity() const {
+    constexpr double kUsualCapacity = 1.5;
+    const MoeConfig& moe = config_.moe;
+    const bool has_room_for_all = config_.parallel.expert * config_.parallel.expert_tensor > 1 &&
+                                  moe.capacity == 0 && moe.expert_capacity == 0 &&
+                                  choice<OverflowChoice>(moe.on_overflow) == OverflowChoice::kRerun;
+    return has_room_for_all ? std::optional(SettingChange{"moe", "capacity", kUsualCapacity})
+                            : std::nullopt;
+  }
+
   std::optional<SettingChange> recompute(RecomputeChoice policy) const {
     const auto given = choice<RecomputeChoice>(config_.memory.recompute);
     const auto policies = recompute_policies(config_.parallel);
@@ -121,13 +132,15 @@ void append(std::vector<SettingChange>& list, const std::vector<SettingChange>& 
   list.insert(list.end(), more.begin(), more.end());
 }
 
-/// Single changes, cheapest first. A save that steps wait for costs nothing between saves.
+/// Single changes, cheapest first. A save that steps wait for costs nothing between saves, and less
+/// room for rows nothing while loads are about equal.
 /// Recomputing norms costs almost nothing, and sharding the optimizer state communicates no more
 /// than all-reducing gradients. Each later change costs more: smaller microbatches lose efficiency,
 /// full recompute adds a third of the step.
 std::vector<SettingChange> single_changes(const ChoicesOfRun& choices) {
   std::vector<SettingChange> list;
   append(list, choices.saves_between_steps());
+  append(list, choices.row_capacity());
   append(list, choices.recompute(RecomputeChoice::kNorms));
   append(list, choices.shard("optimizer"));
   append(list, choices.recompute(RecomputeChoice::kAttention));
@@ -150,6 +163,7 @@ std::vector<SettingChange> strongest_changes(const ChoicesOfRun& choices) {
     }
   };
   append(list, choices.saves_between_steps());
+  append(list, choices.row_capacity());
   append(list, choices.shard("optimizer"));
   append_last(choices.microbatches());
   append(list, choices.recompute(RecomputeChoice::kFull));

@@ -16,7 +16,7 @@ namespace braid {
 struct SettingChange {
   std::string_view section;
   std::string_view name;
-  std::variant<bool, int64_t, std::string> value;
+  std::variant<bool, int64_t, double, std::string> value;
 };
 
 /// Changes that are applied together.
@@ -29,6 +29,7 @@ RunConfig with_changes(RunConfig config, const SettingChanges& changes);
 
 /// Settings that may need less memory than `config`, cheapest in time first: single changes, then
 /// combinations, up to all of them. Changes: no copy of the state on the host (checkpoint.async);
+/// less room for rows of experts, where steps that lack it run again (moe.capacity);
 /// recompute by policy; sharding of the optimizer state,
 /// gradients and parameters if there are data-parallel ranks; smaller microbatches that divide the
 /// batch; activations on the host; and, last because a smaller batch trains differently, fewer

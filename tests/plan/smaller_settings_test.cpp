@@ -80,6 +80,25 @@ TEST(SmallerSettings, ShardWhatDataAndContextParallelRanksShare) {
                           "memory.offload_layers = 8"));
 }
 
+// Where no row is lost by it.
+TEST(SmallerSettings, HaveLessRoomForRowsOfExperts) {
+  RunConfig config = config_of(1, 4, 4);
+  EXPECT_THAT(settings_of(config), Not(Contains(HasSubstr("moe.capacity"))));
+  config.parallel.expert = 4;
+  const std::vector<std::string> texts = settings_of(config);
+  EXPECT_EQ(texts.front(), "moe.capacity = 1.5");
+  EXPECT_THAT(texts, Contains("memory.recompute = \"compute\""));
+  EXPECT_THAT(texts.back(), StartsWith("moe.capacity = 1.5, "));
+  config.moe.on_overflow = "drop";
+  EXPECT_THAT(settings_of(config), Not(Contains(HasSubstr("moe.capacity"))));
+  config.moe.on_overflow = "rerun";
+  config.moe.capacity = 2;
+  EXPECT_THAT(settings_of(config), Not(Contains(HasSubstr("moe.capacity"))));
+  config.moe.capacity = 0;
+  config.moe.expert_capacity = 1;
+  EXPECT_THAT(settings_of(config), Not(Contains(HasSubstr("moe.capacity"))));
+}
+
 TEST(SmallerSettings, AreOnlyThoseThatAreNotSetYet) {
   RunConfig config = config_of(1, 4, 2);
   config.memory.recompute = "attention";
