@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "config/choices.h"
 #include "parallel/parameter_layout.h"
 
 namespace braid {
@@ -14,6 +15,11 @@ ExpertShard any_shard(const RunSpec& run) {
 }
 
 }  // namespace
+
+bool could_have_less_room(const MoeConfig& moe) {
+  return moe.capacity == 0 && moe.expert_capacity == 0 &&
+         choice<OverflowChoice>(moe.on_overflow) == OverflowChoice::kRerun;
+}
 
 bool may_overflow(const RunSpec& run) {
   return may_overflow(run.model, any_shard(run));

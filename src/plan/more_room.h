@@ -7,6 +7,13 @@
 
 namespace braid {
 
+/// Enough for loads of trained routers, as a moe.capacity.
+inline constexpr double kUsualCapacity = 1.5;
+
+/// Whether ranks that exchange rows have room for all that can come, though with less no row would
+/// be lost: steps that lack it would run again.
+bool could_have_less_room(const MoeConfig& moe);
+
 /// Whether more rows of experts can come to a rank of the run than it has room for.
 bool may_overflow(const RunSpec& run);
 

@@ -10,6 +10,7 @@
 #include "config/choices.h"
 #include "config/validate.h"
 #include "config/value.h"
+#include "plan/more_room.h"
 #include "plan/recompute_policies.h"
 
 namespace braid {
@@ -49,13 +50,10 @@ class ChoicesOfRun {
 
   /// Room for more rows than experts have with equal loads, instead of for all that could come.
   std::optional<SettingChange> row_capacity() const {
-    constexpr double kUsualCapacity = 1.5;
-    const MoeConfig& moe = config_.moe;
-    const bool has_room_for_all = config_.parallel.expert * config_.parallel.expert_tensor > 1 &&
-                                  moe.capacity == 0 && moe.expert_capacity == 0 &&
-                                  choice<OverflowChoice>(moe.on_overflow) == OverflowChoice::kRerun;
-    return has_room_for_all ? std::optional(SettingChange{"moe", "capacity", kUsualCapacity})
-                            : std::nullopt;
+    const bool exchange_rows = config_.parallel.expert * config_.parallel.expert_tensor > 1;
+    return exchange_rows && could_have_less_room(config_.moe)
+               ? std::optional(SettingChange{"moe", "capacity", kUsualCapacity})
+               : std::nullopt;
   }
 
   std::optional<SettingChange> recompute(RecomputeChoice policy) const {

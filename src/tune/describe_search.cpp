@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "plan/more_room.h"
 
 namespace braid {
 namespace {
@@ -172,6 +173,17 @@ std::string shell_word(const std::string& text) {
   return plain ? text : "'" + text + "'";
 }
 
+/// Layouts whose ranks exchange rows need much memory if they have room for all that can come.
+std::string room_text(const LayoutSearch& search, const RunConfig& config) {
+  const auto exchanges = [](const RankedLayout& row) { return row.layout.expert > 1; };
+  return could_have_less_room(config.moe) && std::ranges::any_of(search.ranked, exchanges)
+             ? fmt::format(
+                   "room      ranks with different experts have room for all rows that can "
+                   "come; with moe.capacity = {} more layouts fit\n",
+                   kUsualCapacity)
+             : "";
+}
+
 std::string command_text(const LayoutSearch& search, const RunConfig& config,
                          const std::string& run_file) {
   std::string text =
@@ -244,6 +256,7 @@ std::string describe_search(const LayoutSearch& search, const RunConfig& config,
                         why_slower(search.ranked[i], search.ranked.front()));
   }
   text += price_text(search.ranked.front());
+  text += room_text(search, config);
   text += given_text(search);
   if (search.was_stopped) {
     text += "stopped   before all layouts were searched; those above are the fastest so far\n";

@@ -16,6 +16,7 @@
 #include "config/validate.h"
 #include "plan/memory_needs.h"
 #include "plan/model_setup.h"
+#include "plan/more_room.h"
 #include "plan/run_spec.h"
 #include "tune/estimate_layout.h"
 #include "tune/layer_prices.h"
@@ -553,13 +554,15 @@ class Search {
     }
     if (search_.ranked.empty()) {
       const bool planned = nearest_bytes_ > 0;
+      const bool has_room = spec_.layers.has(kMoeBlock) && could_have_less_room(config_.moe);
       throw_config_error(
-          "no layout of {} ranks fits {} of memory; {} comes nearest with {}{}; use more or larger "
-          "devices, a smaller train.sequence, or memory.offload_layers",
+          "no layout of {} ranks fits {} of memory; {} comes nearest with {}{}; use {}more or "
+          "larger devices, a smaller train.sequence, or memory.offload_layers",
           config_.parallel.ranks, format_bytes(search_.memory_bytes.value_or(0)),
           layout_name(planned ? nearest_ : *smallest_.layout), planned ? "" : "about ",
           format_bytes(planned ? nearest_bytes_
-                               : static_cast<int64_t>(smallest_.bounds.peak_bytes)));
+                               : static_cast<int64_t>(smallest_.bounds.peak_bytes)),
+          has_room ? fmt::format("moe.capacity = {}, ", kUsualCapacity) : "");
     }
     std::ranges::stable_sort(search_.ranked, {}, &RankedLayout::step_ns);
     search_.counts.simulated = static_cast<int64_t>(search_.ranked.size());

@@ -10,6 +10,7 @@ namespace braid {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 /// Two layouts with round figures; the second exposes tensor communication and recomputes.
 LayoutSearch two_layouts() {
@@ -52,6 +53,18 @@ TEST(DescribeSearch, HasCountsTableReasonsAndCommand) {
         "--set parallel.shard=optimizer\n"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
+}
+
+TEST(DescribeSearch, SaysThatRowsOfExpertsHaveAllTheRoom) {
+  LayoutSearch search = two_layouts();
+  RunConfig config = small_search_run(4);
+  EXPECT_THAT(describe_search(search, config), Not(HasSubstr("room ")));
+  search.ranked.back().layout.expert = 4;
+  EXPECT_THAT(describe_search(search, config),
+              HasSubstr("room      ranks with different experts have room for all rows that can "
+                        "come; with moe.capacity = 1.5 more layouts fit\n"));
+  config.moe.capacity = 2;
+  EXPECT_THAT(describe_search(search, config), Not(HasSubstr("room ")));
 }
 
 TEST(DescribeSearch, LeavesOutTheEnergyOfDevicesOfUnknownPower) {
