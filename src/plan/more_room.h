@@ -7,7 +7,7 @@
 
 namespace braid {
 
-/// Enough for loads of trained routers, as a moe.capacity.
+/// The moe.capacity that is advised, and that benchmarks have.
 inline constexpr double kUsualCapacity = 1.5;
 
 /// Whether ranks that exchange rows have room for all that can come, though with less no row would

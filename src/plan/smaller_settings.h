@@ -29,12 +29,11 @@ RunConfig with_changes(RunConfig config, const SettingChanges& changes);
 
 /// Settings that may need less memory than `config`, cheapest in time first: single changes, then
 /// combinations, up to all of them. Changes: no copy of the state on the host (checkpoint.async);
-/// less room for rows of experts, where steps that lack it run again (moe.capacity);
-/// recompute by policy; sharding of the optimizer state,
-/// gradients and parameters if there are data-parallel ranks; smaller microbatches that divide the
-/// batch; activations on the host; and, last because a smaller batch trains differently, fewer
-/// microbatches. At most kMaxSmallerSettings; other rules may refuse some of them. `layers`: of the
-/// model. Requires: `config` is validated and resolved.
+/// less room for rows of experts, where steps that lack it run again (moe.capacity); recompute by
+/// policy; sharding of the optimizer state, gradients and parameters if there are data-parallel
+/// ranks; smaller microbatches that divide the batch; activations on the host; and, last because a
+/// smaller batch trains differently, fewer microbatches. At most kMaxSmallerSettings; other rules
+/// may refuse some of them. `layers`: of the model. Requires: `config` is validated and resolved.
 std::vector<SettingChanges> smaller_settings(const RunConfig& config, int64_t layers);
 
 inline constexpr size_t kMaxSmallerSettings = 24;

@@ -224,14 +224,20 @@ TEST(LayoutEstimator, CountsWhatDelayedWeightGradientsHold) {
   }
 }
 
-// Tensor ranks share the state of experts, and sum their gradients.
-TEST(LayoutEstimator, CountsExpertsAsAllRanksOfAStageShareThem) {
+/// 32 experts in each layer of the pattern that has any.
+RunConfig run_of_experts(const std::string& pattern) {
   RunConfig config = small_search_run(4);
   config.model.layers.reset();
-  config.model.pattern = "attention+moe*4";
+  config.model.pattern = pattern;
   config.model.experts = 32;
   config.model.experts_per_token = 2;
   config.model.expert_ffn = 512;
+  return config;
+}
+
+// Tensor ranks share the state of experts, and sum their gradients.
+TEST(LayoutEstimator, CountsExpertsAsAllRanksOfAStageShareThem) {
+  const RunConfig config = run_of_experts("attention+moe*4");
   for (const int64_t expert : {1, 4}) {
     const Layout layout{.tensor = 2,
                         .data = 2,
@@ -245,12 +251,7 @@ TEST(LayoutEstimator, CountsExpertsAsAllRanksOfAStageShareThem) {
 // As DeepSeek-V3's: layers of each kind are priced alone, and those without experts have no ranks
 // that share them.
 TEST(LayoutEstimator, PricesLayersWithoutExpertsBesideOthers) {
-  RunConfig config = small_search_run(4);
-  config.model.layers.reset();
-  config.model.pattern = "attention+mlp,attention+moe*3";
-  config.model.experts = 32;
-  config.model.experts_per_token = 2;
-  config.model.expert_ffn = 512;
+  RunConfig config = run_of_experts("attention+mlp,attention+moe*3");
   config.moe.z_loss = 0.001;
   const Layout layout{.data = 4, .expert = 4, .shard = ShardKind::kOptimizer};
   expect_estimate_of_experts(resolved(with_layout(config, layout)), layout);
