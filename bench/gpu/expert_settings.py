@@ -17,8 +17,9 @@ DEFAULTS = {"moe.balance_loss": 0.01, "moe.force_balance": False, "parallel.expe
 def of_run(run_file, changes):
     """Sizes, router and number of expert ranks of a run file with `changes` (values of `--set`), or None for a model without."""
     file = tomllib.loads(run_file.read_text(encoding="utf-8"))
-    own = {key: file["model"][key] for key in OWN} if "experts" in file["model"] else None
-    preset = PRESETS.get(file["model"].get("preset"), own)
+    preset = PRESETS.get(file["model"].get("preset"))
+    if preset is None and "experts" in file["model"]:
+        preset = {key: file["model"][key] for key in OWN}
     if preset is None:
         return None
 
