@@ -391,6 +391,14 @@ class ExpertSettingsTest(unittest.TestCase):
         changed = expert_settings.of_run(run_file, {"parallel.expert": 2, "moe.force_balance": "false", "model.experts": 16})
         self.assertEqual([changed[key] for key in ("ranks", "force_balance", "experts")], [2, False, 16])
 
+    def test_sizes_beside_a_preset_replace_its_own(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run_file = pathlib.Path(folder) / "found.toml"
+            run_file.write_text('[model]\npreset = "mixtral-8x7b"\nexperts = 4\nexpert_ffn = 64\n', encoding="utf-8")
+            self.assertEqual(expert_settings.of_run(run_file, {}),
+                             {"experts": 4, "experts_per_token": 2, "expert_ffn": 64, "router_normalize": True, "balance_loss": 0.01,
+                              "force_balance": False, "ranks": 1})
+
     def test_a_model_without_has_none(self):
         self.assertIsNone(expert_settings.of_run(multi_cases.run_file("llama-8b-tp"), {}))
 
