@@ -1,4 +1,4 @@
-"""Matrix products, plain or with SwiGLU or its backward in their epilogue, from quack-kernels (Apache-2.0; GemmSm90: tiles by TMA and
+"""Matrix products, of dense matrices or of the rows of experts, plain or with SwiGLU or its backward in their epilogue, from quack-kernels (Apache-2.0; GemmSm90: tiles by TMA and
 wgmma, one tile after the other on each multiprocessor; Han Guo and Tri Dao). What the epilogues compute is ours."""
 
 from functools import partial
@@ -13,7 +13,7 @@ from cutlass.cutlass_dsl import dsl_user_op
 from quack.activation import sigmoid
 from quack.cute_dsl_utils import mlir_namedtuple
 from quack.epilogue.math import pack, unpack
-from quack.epilogue.ops import TileStore
+from quack.epilogue.ops import ColVecLoad, ColVecReduce, TileStore
 from quack.epilogue.visit import _EpiModMixinBase
 from quack.gemm_sm90 import GemmSm90
 from quack.rounding import RoundingMode
@@ -66,6 +66,9 @@ TILES = {
     "grouped_nn": GROUPED,
     "grouped_tn": tiles((192, 128), True),
     "grouped_tn_added": tiles((192, 128), True),
+    "grouped_linear_swiglu": GROUPED,
+    # Sums over the columns of a tile are results, so there is one tile: which one is fastest must not decide about bits.
+    "grouped_linear_dgrad_swiglu_backward": [Tile(128, 128, True, True, shares_rows=True)],
 }
 
 
@@ -95,6 +98,21 @@ def swiglu_backward(acc, c):
     return {"D": pack(d_y * up * fma(silu, 1.0 - s, s), d_y * silu)}
 
 
+# As routed_swiglu and its backward of src/backends/cuda/kernels/expert_rows.cu; w is the row's weight. "dw" is summed up over a tile's columns.
+def routed_swiglu(acc, w):
+    gate, up = (rounded(value) for value in unpack(acc))
+    return {"D": pack(gate, up), "y": w * (gate * sigmoid(gate) * up)}
+
+
+def routed_swiglu_backward(acc, c, w):
+    gate, up = unpack(c)
+    d_h = rounded(acc)
+    d_y = w * d_h
+    s = sigmoid(gate)
+    silu = gate * s
+    return {"D": pack(d_y * up * fma(silu, 1.0 - s, s), d_y * silu), "dw": (d_h, silu * up)}
+
+
 def plain(acc):
     return {"D": acc}
 
@@ -103,8 +121,8 @@ def added(acc, c):
     return {"D": acc + c}
 
 
-def kernel_class(name, epilogue, stores, operands, outputs, accumulators_per_call, packs_c_and_d):
-    """What quack's @gemm_epilogue makes of a function, without its PyTorch side."""
+def kernel_class(name, epilogue, stores, operands, outputs, accumulators_per_call, packs_c_and_d, sums=()):
+    """What quack's @gemm_epilogue makes of a function, without its PyTorch side. `sums`: of the stores, those that add up columns."""
     fields = [(op.name, op.arg_spec_type(const=False)) for op in stores]
     split_k = ("split_k_semaphore", "split_k_workspace")  # unused
     fields += [(field, Optional[cute.Tensor]) for field in split_k]
@@ -114,7 +132,7 @@ def kernel_class(name, epilogue, stores, operands, outputs, accumulators_per_cal
     arguments.add_to_output = False
     members = dict(
         _epi_ops=tuple(stores), _epi_mod_fn=staticmethod(epilogue), _epi_mod_operands=operands, _epi_mod_outputs=outputs,
-        _epi_mod_sinks=(), _epi_mod_group_n=accumulators_per_call, _epi_mod_packed_cd=packs_c_and_d, _epi_mod_prepass_fn=None,
+        _epi_mod_sinks=sums, _epi_mod_group_n=accumulators_per_call, _epi_mod_packed_cd=packs_c_and_d, _epi_mod_prepass_fn=None,
         _epi_mod_prepass_operands=(), _epi_mod_prepass_outs=(), _epi_mod_rounding=RoundingMode.RN, _epi_mod_vectorize=None,
         _extra_param_fields=tuple((field, Optional[cute.Tensor], None) for field in split_k),
         EpilogueArguments=arguments, __module__=__name__, __qualname__=name)
@@ -124,6 +142,11 @@ def kernel_class(name, epilogue, stores, operands, outputs, accumulators_per_cal
 
 LinearSwiglu = kernel_class("LinearSwiglu", swiglu, [TileStore("y", gated=True)], (), ("y",), 2, False)
 LinearDgradSwigluBackward = kernel_class("LinearDgradSwigluBackward", swiglu_backward, [], (("c", "c"),), (), 1, True)
+
+GroupedLinearSwiglu = kernel_class("GroupedLinearSwiglu", routed_swiglu, [TileStore("y", gated=True), ColVecLoad("w")], (("w", "col"),), ("y",), 2,
+                                   False)
+GroupedLinearDgradSwigluBackward = kernel_class("GroupedLinearDgradSwigluBackward", routed_swiglu_backward,
+                                                [ColVecLoad("w"), ColVecReduce("dw", scaled=True)], (("c", "c"), ("w", "col")), (), 1, True, ("dw",))
 
 Product = kernel_class("Product", plain, [], (), (), 1, False)
 AddedProduct = kernel_class("AddedProduct", added, [], (("c", "c"),), (), 1, False)
@@ -200,7 +223,7 @@ def plain_product(name, tile):
         return d if adds else None
 
     @cute.jit
-    def launch(a: cute.Pointer, b: cute.Pointer, d: cute.Pointer, unused: cute.Pointer, next_tile: cute.Pointer,
+    def launch(a: cute.Pointer, b: cute.Pointer, d: cute.Pointer, next_tile: cute.Pointer,
                m: Int32, n: Int32, k: Int32, groups: Int32, clusters: Int32, stream: cuda.CUstream):
         kernel(a_of(a, m, k), b_of(b, n, k), rows(d, m, n), added_to(rows(d, m, n)), of.EpilogueArguments(),
                schedule(tile, clusters, next_tile), None, stream)
@@ -231,6 +254,14 @@ def of_groups(matrix, groups):
     return cute.make_tensor(matrix.iterator, cute.make_layout((groups, *shape), stride=(size, *stride)))
 
 
+def vector(base, count):
+    return cute.make_tensor(base, cute.make_layout((count,), stride=(1,)))
+
+
+def rows_of_groups(offsets, groups):
+    return VarlenArguments(mCuSeqlensM=vector(offsets, groups + 1))
+
+
 def grouped_product(name, tile):
     grouped = GROUPED_PRODUCTS[name]
     of = AddedProduct if grouped.adds else Product
@@ -242,34 +273,81 @@ def grouped_product(name, tile):
             return columns(a, m, k), columns(b, n, k), result, result if grouped.adds else None
         return rows(a, m, k), of_groups(grouped.b(b, n, k), groups), rows(d, m, n), None
 
-    def divided(offsets):
-        return VarlenArguments(mCuSeqlensK=offsets) if grouped.divides_depth else VarlenArguments(mCuSeqlensM=offsets)
+    def divided(offsets, groups):
+        return VarlenArguments(mCuSeqlensK=vector(offsets, groups + 1)) if grouped.divides_depth else rows_of_groups(offsets, groups)
 
     @cute.jit
     def launch(a: cute.Pointer, b: cute.Pointer, d: cute.Pointer, offsets: cute.Pointer, next_tile: cute.Pointer,
                m: Int32, n: Int32, k: Int32, groups: Int32, clusters: Int32, stream: cuda.CUstream):
-        kernel(*matrices(a, b, d, m, n, k, groups), of.EpilogueArguments(), schedule(tile, clusters, next_tile),
-               divided(cute.make_tensor(offsets, cute.make_layout((groups + 1,), stride=(1,)))), stream)
+        kernel(*matrices(a, b, d, m, n, k, groups), of.EpilogueArguments(), schedule(tile, clusters, next_tile), divided(offsets, groups), stream)
 
     return launch
 
 
+def grouped_linear_swiglu(tile):
+    """x [m, k], w [groups, n, k], offsets [groups + 1], weights [m] -> gate_up [m, n], y [m, n / 2]"""
+    kernel = product(GroupedLinearSwiglu, tile)
+
+    @cute.jit
+    def launch(x: cute.Pointer, w: cute.Pointer, offsets: cute.Pointer, weights: cute.Pointer, gate_up: cute.Pointer, y: cute.Pointer,
+               next_tile: cute.Pointer, m: Int32, n: Int32, k: Int32, groups: Int32, clusters: Int32, stream: cuda.CUstream):
+        kernel(rows(x, m, k), of_groups(rows(w, n, k), groups), rows(gate_up, m, n), None,
+               GroupedLinearSwiglu.EpilogueArguments(rows(y, m, n // 2), vector(weights, m)), schedule(tile, clusters, next_tile),
+               rows_of_groups(offsets, groups), stream)
+
+    return launch
+
+
+def grouped_linear_dgrad_swiglu_backward(tile):
+    """dy [m, k], w [groups, k, n], offsets [groups + 1], gate_up [m, 2 n], weights [m] -> d_gate_up [m, 2 n],
+    parts of d_weights [tiles of columns, m]"""
+    kernel = product(GroupedLinearDgradSwigluBackward, tile)
+    kernel.cd_packed = "n"
+    kernel.implicit_dtype = BFloat16
+
+    @cute.jit
+    def launch(dy: cute.Pointer, w: cute.Pointer, offsets: cute.Pointer, gate_up: cute.Pointer, weights: cute.Pointer, d_gate_up: cute.Pointer,
+               d_weights: cute.Pointer, next_tile: cute.Pointer, m: Int32, n: Int32, k: Int32, groups: Int32, clusters: Int32, stream: cuda.CUstream):
+        parts = cute.make_tensor(d_weights, cute.make_layout((m, (n + tile.columns - 1) // tile.columns), stride=(1, Int64(m))))
+        kernel(rows(dy, m, k), of_groups(columns(w, n, k), groups), rows(d_gate_up, m, 2 * n), rows(gate_up, m, 2 * n),
+               GroupedLinearDgradSwigluBackward.EpilogueArguments(vector(weights, m), parts), schedule(tile, clusters, next_tile),
+               rows_of_groups(offsets, groups), stream)
+
+    return launch
+
+
+class Kind(NamedTuple):
+    launcher: Callable  # of a tile
+    pointers: list  # of its operands
+
+
+def kinds():
+    bf16, fp32, words, counts = pointer(BFloat16), pointer(Float32), pointer(Float32, 4), pointer(Int32, 4)
+    found = {
+        "linear_swiglu": Kind(linear_swiglu, [bf16] * 4),
+        "linear_dgrad_swiglu_backward": Kind(linear_dgrad_swiglu_backward, [bf16] * 4),
+        "grouped_linear_swiglu": Kind(grouped_linear_swiglu, [bf16, bf16, counts, words, bf16, bf16]),
+        "grouped_linear_dgrad_swiglu_backward": Kind(grouped_linear_dgrad_swiglu_backward, [bf16, bf16, counts, bf16, words, bf16, words]),
+    }
+    for name, plain_kind in PLAIN_PRODUCTS.items():
+        found[name] = Kind(partial(plain_product, name), [bf16, bf16, fp32 if plain_kind.adds else bf16])
+    for name, grouped in GROUPED_PRODUCTS.items():  # gradients of weights are fp32
+        found[name] = Kind(partial(grouped_product, name), [bf16, bf16, fp32 if grouped.divides_depth else bf16, counts])
+    return found
+
+
 def compile_into(folder):
     """The objects, products.h that includes their headers, and products.inc, which lists them."""
-    bf16, fp32, one = pointer(BFloat16), pointer(Float32), Int32(1)
+    one = Int32(1)
     headers, entries = [], []
-    functions = {function.__name__: function for function in (linear_swiglu, linear_dgrad_swiglu_backward)}
-    functions.update((name, partial(plain_product, name)) for name in PLAIN_PRODUCTS)
-    functions.update((name, partial(grouped_product, name)) for name in GROUPED_PRODUCTS)
-    for kind, function in functions.items():
-        third = fp32 if "_tn" in kind else bf16  # gradients of weights
-        fourth = pointer(Int32, 4) if kind in GROUPED_PRODUCTS else bf16
+    for kind, (launcher, pointers) in kinds().items():
+        operands = "".join(f"p[{i}], " for i in range(len(pointers)))
         for tile in TILES[kind]:
             name = f"{kind}_{tile}"
-            export(folder, name, function(tile), bf16, bf16, third, fourth, pointer(Int32, 4), one, one, one, one, one)
+            export(folder, name, launcher(tile), *pointers, pointer(Int32, 4), one, one, one, one, one)
             headers.append(f"#include <{name}.h>\n")
-            entries.append(f'{{"{kind}", "{tile}", {CLUSTER}, {str(tile.dynamic).lower()},\n'
+            entries.append(f'{{"{kind}", "{tile}", {len(pointers)}, {tile.columns}, {CLUSTER}, {str(tile.dynamic).lower()},\n'
                            f'  _mlir_{name}_cuda_init, _mlir_{name}_cuda_load_to_device,\n'
-                           f"  [](auto... arguments) {{ return cute_dsl_{name}_wrapper(nullptr, arguments...); }}}},\n")
+                           f"  [](void* const* p, auto... rest) {{ return cute_dsl_{name}_wrapper(nullptr, {operands}rest...); }}}},\n")
     (folder / "products.h").write_text("".join(headers))
     (folder / "products.inc").write_text("".join(entries))

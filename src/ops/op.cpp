@@ -63,6 +63,8 @@ constexpr std::array kOps = {
     &kLinearWgradOp,
     &kLinearSwigluOp,
     &kLinearDgradSwigluBackwardOp,
+    &kGroupedLinearSwigluOp,
+    &kGroupedLinearDgradSwigluBackwardOp,
     &kGroupedLinearOp,
     &kGroupedLinearDgradOp,
     &kGroupedLinearWgradOp,

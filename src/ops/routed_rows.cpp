@@ -76,9 +76,8 @@ bool has_rows(const OpSpec& spec, size_t operand) {
   if (op.gemm_shape == nullptr) {
     return true;
   }
-  return op.gemm_shape(spec).grouped == GroupedSize::kDepth
-             ? operand < 2
-             : operand == 0 || operand + 1 == spec.operands.size();
+  constexpr size_t kWeight = 1;
+  return op.gemm_shape(spec).grouped == GroupedSize::kDepth ? operand < 2 : operand != kWeight;
 }
 
 OpSpec with_rows(const OpSpec& spec, int64_t from, int64_t to) {

@@ -211,22 +211,32 @@ double attention_ns(const DeviceSpec& device, const AttentionShape& shape, doubl
   return flops / rate;
 }
 
-/// The time that SwiGLU's backward adds to the product in whose epilogue it runs, as a fraction of
-/// the product's time, at a depth of `kEpilogueDepth`.
-constexpr double kEpiloguePart = 0.07;
+/// The time that an epilogue adds to its product, as a fraction of the product's: `part` at a depth
+/// of `kEpilogueDepth`, more where tiles of less depth take less time to hide the same.
+struct EpilogueRate {
+  double part = 0;
+  double exponent = 0;
+};
 constexpr double kEpilogueDepth = 4096;
-constexpr double kEpilogueExponent = 0.9;
 
-/// The time that the epilogue adds to a product, as a fraction of it. Fitted to steps on an H200
-/// (bench/gpu/emulated_h200.md) relative to this model's products: forward nothing; backward, which
-/// reads and writes twice as much per element of the product, 6% at depth 5120, 7% at 4096, 13% at
-/// 2048 and 17% at 1536, since tiles of less depth take less time to hide the same.
+/// Dense products, fitted to steps on an H200 (bench/gpu/emulated_h200.md) relative to this model's
+/// products: forward nothing; backward, which reads and writes twice as much per element of the
+/// product, 6% at depth 5120, 7% at 4096, 13% at 2048 and 17% at 1536.
+constexpr EpilogueRate kForwardEpilogue{};
+constexpr EpilogueRate kBackwardEpilogue{.part = 0.07, .exponent = 0.9};
+/// Products of experts, from kernels alone on an H200 (bench/notes.md, "Products of experts with
+/// SwiGLU in their epilogue"): forward 3% at depth 4096, 5 to 7% at 2048; backward 16 to 20% and
+/// 27%.
+constexpr EpilogueRate kGroupedForwardEpilogue{.part = 0.03, .exponent = 0.9};
+constexpr EpilogueRate kGroupedBackwardEpilogue{.part = 0.18, .exponent = 0.6};
+
 double epilogue_part(const OpSpec& spec) {
-  if (has_role(unfused(spec).product, OpRole::kProduct)) {
-    return 0.0;
-  }
+  const bool is_forward = keeps_product(unfused(spec).activation);
+  const EpilogueRate rate = is_grouped_product(spec)
+                                ? (is_forward ? kGroupedForwardEpilogue : kGroupedBackwardEpilogue)
+                                : (is_forward ? kForwardEpilogue : kBackwardEpilogue);
   const auto depth = static_cast<double>(gemm_shape(spec).depth);
-  return kEpiloguePart * std::pow(kEpilogueDepth / depth, kEpilogueExponent);
+  return rate.part * std::pow(kEpilogueDepth / depth, rate.exponent);
 }
 
 /// The rate of small products inside of a kernel, as a part of that of large ones: with Hopper's

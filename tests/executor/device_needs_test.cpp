@@ -19,6 +19,7 @@
 #include "ops/quantize.h"
 #include "ops/scaled_grouped_linear.h"
 #include "ops/scaled_linear.h"
+#include "support/grouped_swiglu_cases.h"
 #include "support/kernel_harness.h"
 #include "support/linear_swiglu_cases.h"
 #include "support/step_program.h"
@@ -229,6 +230,14 @@ TEST(DeviceNeeds, OwnKernelsAreCountedExactly) {
             kMaxGemmScratchBytes + (has_fused_kernels(whole_vectors) ? 0 : 608000));
   EXPECT_FALSE(has_fused_kernels(
       linear_dgrad_swiglu_backward_spec(DType::kF32, {.rows = 1000, .depth = 64, .ffn = 304})));
+  // One kernel: 300 rows of parts from 3 blocks of columns, 3600 bytes. Two: d_h of 304 columns.
+  const OpSpec grouped =
+      grouped_dgrad_swiglu_backward_case(DType::kBF16, {{100, 200}, 64, 304}).spec();
+  EXPECT_EQ(max_cuda_scratch_bytes(grouped, true),
+            kGroupedScratchBytes + (has_fused_kernels(grouped) ? 3840 : 182528));
+  const OpSpec of_f32 = grouped_dgrad_swiglu_backward_case(DType::kF32, {{3}, 8, 8}).spec();
+  EXPECT_FALSE(has_fused_kernels(of_f32));
+  EXPECT_EQ(max_cuda_scratch_bytes(of_f32, true), kGroupedScratchBytes + 256);
   const OpSpec copy{"copy", {}, {}};
   EXPECT_EQ(max_cuda_scratch_bytes(copy, true), 0u);
 }

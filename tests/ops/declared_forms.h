@@ -1293,6 +1293,16 @@ class DeclaredForms {
          {"x", "w", "offsets", "y"}});
     add({{"grouped_linear_dgrad", {}, {dy, w, offsets, write(data_, {kRows, kWidth})}},
          {"dy", "w", "offsets", "dx"}});
+    const int64_t features = kOut / 2;
+    add({{"grouped_linear_swiglu",
+          {},
+          {x, w, offsets, weights, write(data_, {kRows, kOut}), write(data_, {kRows, features})}},
+         {"x", "w", "offsets", "weights", "gate_up", "y"}});
+    add({{"grouped_linear_dgrad_swiglu_backward",
+          {},
+          {x, read(data_, {kExperts * kWidth, features}), offsets, read(data_, {kRows, kOut}),
+           weights, write(data_, {kRows, kOut}), write(wide_, {kRows})}},
+         {"dy", "w", "offsets", "gate_up", "weights", "d_gate_up", "d_weights"}});
     for (const bool accumulate : {false, true}) {
       add({{"grouped_linear_wgrad",
             to_attributes(GroupedWgradAttributes{.accumulate = accumulate}),

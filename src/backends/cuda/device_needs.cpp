@@ -88,6 +88,16 @@ size_t dgrad_swiglu_backward_bytes(const OpSpec& spec) {
          product_in_scratch_bytes(dy.shape[0], spec.operands[1].shape[1], dtype_bytes(dy.dtype));
 }
 
+/// One kernel: parts of d_weights. Two: the gradient between them, as above.
+size_t grouped_dgrad_swiglu_backward_bytes(const OpSpec& spec) {
+  const OperandSpec& dy = spec.operands[0];
+  const int64_t columns = spec.operands[1].shape[1];
+  return kGroupedScratchBytes +
+         (has_fused_kernels(spec)
+              ? weight_grad_parts_bytes(dy.shape[0], columns)
+              : product_in_scratch_bytes(dy.shape[0], columns, dtype_bytes(dy.dtype)));
+}
+
 template <size_t kNumSums>
 size_t norm_backward_bytes(const OpSpec& spec) {
   constexpr int64_t kVectorBytes = 16;
@@ -251,6 +261,8 @@ constexpr std::array kScratch = {
     ScratchEntry{&kGroupedLinearOp, grouped_bytes},
     ScratchEntry{&kGroupedLinearDgradOp, grouped_bytes},
     ScratchEntry{&kGroupedLinearWgradOp, grouped_wgrad_bytes},
+    ScratchEntry{&kGroupedLinearSwigluOp, grouped_bytes},
+    ScratchEntry{&kGroupedLinearDgradSwigluBackwardOp, grouped_dgrad_swiglu_backward_bytes},
     ScratchEntry{&kRmsnormBackwardOp, norm_backward_bytes<1>},
     ScratchEntry{&kLayernormBackwardOp, norm_backward_bytes<2>},
     ScratchEntry{&kHeadNormBackwardOp, head_norm_backward_bytes},

@@ -246,18 +246,47 @@ class Interpreter {
   /// Computes the product, then the activation.
   void compute_both(const ProductAndActivation& parts, std::span<const BufferRange> ranges,
                     TaskId id) {
-    const uint64_t product_hash = hash_value(parts.product);
-    if (parts.activation.operands.size() == 2) {  // swiglu: the product's result is an operand of
-                                                  // the task
-      compute(parts.product, ranges.first(3), product_hash, id);
-      compute_rows(parts.activation, ranges.last(2), id);
-      return;
+    const auto& [product, activation] = parts;
+    const auto own = part_operands<BufferRange>(parts, ranges, {});
+    const uint64_t seen = seen_by(product, own.product, hash_value(product));
+    const size_t result = product.operands.size() - 1;
+    const uint64_t value = mixed_hash(seen, result + 1);
+    const bool is_kept = keeps_product(activation);
+    if (is_kept) {
+      values_.write(own.product[result], value, id);
     }
-    const Piece product{
-        .begin = 0,
-        .end = parts.product.operands[2].shape.num_elems(),
-        .value = mixed_hash(seen_by(parts.product, ranges.first(2), product_hash), 3)};
-    write_rows(parts.activation, {values_.read_from_begin(ranges[2]), {product}}, ranges[3], id);
+    std::vector<std::vector<Piece>> read_pieces;
+    for (size_t i = 0; i < activation.operands.size(); ++i) {
+      if (reads(activation.operands[i].access)) {
+        const bool is_product = i == handed_on(activation) && !is_kept;
+        read_pieces.push_back(
+            is_product ? std::vector{Piece{.begin = 0,
+                                           .end = product.operands[result].shape.num_elems(),
+                                           .value = value}}
+                       : values_.read_from_begin(own.activation[i]));
+      }
+    }
+    if (is_row_wise(activation)) {
+      write_rows(activation, std::move(read_pieces), own.activation.back(), id);
+    } else {
+      write_values(activation, read_pieces, own.activation, id);
+    }
+  }
+
+  /// As `compute`, with what the op reads, by operand that is read.
+  void write_values(const OpSpec& spec, const std::vector<std::vector<Piece>>& read_pieces,
+                    std::span<const BufferRange> ranges, TaskId id) {
+    uint64_t seen = hash_value(spec);
+    for (const std::vector<Piece>& pieces : read_pieces) {
+      for (const Piece& piece : pieces) {
+        seen = with_piece(seen, piece);
+      }
+    }
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      if (writes(spec.operands[i].access)) {
+        values_.write(ranges[i], mixed_hash(seen, i + 1), id);
+      }
+    }
   }
 
   /// Gives the result the value that `compute` would give it if it ran the parts one after another.

@@ -135,8 +135,20 @@ bool belong_together(const Task& a, const Task& b) {
 
 /// Whether the activation writes no operand of the product.
 bool are_apart(std::span<const BufferRange> product, const TaskPiece& activation) {
-  return std::ranges::none_of(product, [&](const BufferRange& range) {
-    return range.overlaps(activation.operands.back());
+  for (size_t i = 0; i < activation.operands.size(); ++i) {
+    const BufferRange& own = activation.operands[i];
+    if (writes(activation.spec.operands[i].access) &&
+        std::ranges::any_of(product, [&](const BufferRange& it) { return it.overlaps(own); })) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// Whether both read the same memory where the fused op reads it once.
+bool share(std::span<const BufferRange> product, const TaskPiece& activation) {
+  return std::ranges::all_of(shared_operands(activation.spec), [&](const SharedOperand& it) {
+    return product[it.of_product] == activation.operands[it.of_activation];
   });
 }
 
@@ -183,7 +195,7 @@ std::optional<Pair> pair_of(const Program& program, const Uses& uses, const Use&
     return std::nullopt;
   }
   auto whole = fused({program.spec(product), rows->spec});
-  if (!whole || !are_apart(product_ranges, *rows)) {
+  if (!whole || !are_apart(product_ranges, *rows) || !share(product_ranges, *rows)) {
     return std::nullopt;
   }
   const bool is_kept = keeps_product(rows->spec);

@@ -178,6 +178,39 @@ TEST(StepMeaning, OfAFusedProductIsThatOfItsParts) {
               SizeIs(1));
 }
 
+TEST(StepMeaning, OfAFusedProductOfExpertsIsThatOfItsParts) {
+  const std::string tables =
+      "program step rank=0 ranks=1 events=0\n"
+      "stream s kind=compute priority=0\n"
+      "buffer x f32 [4,3] activation persistent device\n"
+      "buffer w f32 [8,3] param persistent device\n"
+      "buffer v f32 [6,2] param persistent device\n"
+      "buffer o i32 [3] activation persistent device\n"
+      "buffer o2 i32 [3] activation persistent device\n"
+      "buffer p f32 [4] activation persistent device\n"
+      "buffer dp f32 [4] activation persistent device\n"
+      "buffer g f32 [4,4] activation persistent device\n"
+      "buffer y f32 [4,2] activation persistent device\n"
+      "buffer d f32 [2,4,2] activation step device\n"
+      "buffer dg f32 [4,4] activation persistent device\n";
+  const auto changed = [&](const std::string& before, const std::string& after) {
+    return changes(parse_program(tables + before), parse_program(tables + after));
+  };
+  const std::string two =
+      "grouped_linear(x, w, o -> g) s forward\nrouted_swiglu(g, p, o -> y) s forward\n";
+  EXPECT_THAT(changed(two, "grouped_linear_swiglu(x, w, o, p -> g, y) s forward\n"), IsEmpty());
+  EXPECT_THAT(changed(two, "grouped_linear_swiglu(x, w, o2, p -> g, y) s forward\n"), SizeIs(2));
+  EXPECT_THAT(changed(two, "grouped_linear_swiglu(x, w, o, dp -> g, y) s forward\n"), SizeIs(1));
+  const std::string both =
+      "grouped_linear_dgrad_swiglu_backward(x, v, o, g, p -> dg, dp) s dgrad\n";
+  const std::string apart =
+      "grouped_linear_dgrad(x, v, o -> d[8:16] [4,2]) s dgrad\n"
+      "routed_swiglu_backward(g, p, d[8:16] [4,2], o -> dg, dp) s dgrad\n";
+  EXPECT_THAT(changed(apart, both), IsEmpty());
+  EXPECT_THAT(changed(two + apart, two + both), IsEmpty());
+  EXPECT_THAT(changed(two + apart, both + two), SizeIs(2));
+}
+
 const std::string kRowTables =
     "program step rank=0 ranks=1 events=0\n"
     "stream s kind=compute priority=0\n"

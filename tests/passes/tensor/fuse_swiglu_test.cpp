@@ -13,6 +13,7 @@
 
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "ops/linear_swiglu.h"
 #include "ops/op.h"
 #include "passes/analysis/step_meaning.h"
 #include "support/thinned.h"
@@ -68,7 +69,7 @@ std::string fused_tasks(const std::string& tasks, int64_t num_pairs,
               IsEmpty());
   for (const Task& task : result.program.tasks) {
     const OpSpec& spec = result.program.spec(task);
-    if (spec.op.starts_with("linear_swiglu") || spec.op.starts_with("linear_dgrad_swiglu")) {
+    if (is_fused_product(spec)) {
       EXPECT_NO_THROW(check_spec(spec));
     }
   }
@@ -95,6 +96,48 @@ TEST(FuseSwiglu, MakesTheBackwardOneTaskAndLeavesOutWhatIsHandedOn) {
     EXPECT_NE(program.buffers[range.buffer.index()].name, "d");
   }
   EXPECT_EQ(fused_tasks(kLinear + kSwiglu + kDgrad + kSwigluBackward, 2), kBoth + kBothBackward);
+}
+
+const std::string kExpertTables = kTables +
+                                  "buffer e1 f32 [8,3] param persistent device\n"
+                                  "buffer e2 f32 [6,2] param persistent device\n"
+                                  "buffer o i32 [3] activation persistent device\n"
+                                  "buffer o2 i32 [3] activation persistent device\n"
+                                  "buffer p f32 [4] activation persistent device\n"
+                                  "buffer dp f32 [4] activation persistent device\n";
+const std::string kRouted = "routed_swiglu(g, p, o -> y) s forward mb=0 layer=0 site=act\n";
+const std::string kRoutedBackward =
+    "routed_swiglu_backward(g, p, d, o -> dg, dp) s dgrad mb=0 layer=0 site=act\n";
+
+TEST(FuseSwiglu, MakesTheProductsOfExpertsOneTaskEach) {
+  const std::string forward = "grouped_linear(x, e1, o -> g) s forward mb=0 layer=0 site=fc1\n";
+  const std::string dgrad = "grouped_linear_dgrad(x, e2, o -> d) s dgrad mb=0 layer=0 site=fc2\n";
+  const std::string both =
+      "grouped_linear_swiglu(x, e1, o, p -> g, y) s forward mb=0 layer=0 site=fc1\n";
+  const std::string both_backward =
+      "grouped_linear_dgrad_swiglu_backward(x, e2, o, g, p -> dg, dp) s dgrad mb=0 layer=0 "
+      "site=fc2\n";
+  const auto fused = [](const std::string& tasks, int64_t num_pairs) {
+    return fused_tasks(tasks, num_pairs, kExpertTables);
+  };
+  EXPECT_EQ(fused(forward + kOther + kRouted, 1), both + kOther);
+  EXPECT_EQ(fused(forward + kRouted + dgrad + kRoutedBackward, 2), both + both_backward);
+}
+
+TEST(FuseSwiglu, NeedsTheOffsetsThatTheProductOfExpertsRead) {
+  const std::string others =
+      "grouped_linear(x, e1, o2 -> g) s forward mb=0 layer=0 site=fc1\n" + kRouted +
+      "grouped_linear_dgrad(x, e2, o2 -> d) s dgrad mb=0 layer=0\n" + kRoutedBackward;
+  EXPECT_EQ(fused_tasks(others, 0, kExpertTables), others);
+}
+
+// The kernel of both reads weights of rows all along, so what it writes must be elsewhere.
+TEST(FuseSwiglu, NeedsResultsApartFromWhatTheProductReads) {
+  const std::string tasks =
+      kLinear +
+      "grouped_linear_dgrad(x, e2, o -> d) s dgrad mb=0 layer=0\n"
+      "routed_swiglu_backward(g, p, d, o -> dg, x[0:4]) s dgrad mb=0 layer=0\n";
+  EXPECT_EQ(fused_tasks(tasks, 0, kExpertTables), tasks);
 }
 
 TEST(FuseSwiglu, LeavesAllAsItIsWhereItIsNotEnabled) {

@@ -96,6 +96,8 @@ CpuKernel make_scaled_grouped_linear_wgrad(const OpSpec& spec, int num_workers);
 
 CpuKernel make_linear_swiglu(const OpSpec& spec, int num_workers);
 CpuKernel make_linear_dgrad_swiglu_backward(const OpSpec& spec, int num_workers);
+CpuKernel make_grouped_linear_swiglu(const OpSpec& spec, int num_workers);
+CpuKernel make_grouped_linear_dgrad_swiglu_backward(const OpSpec& spec, int num_workers);
 
 CpuKernel make_rmsnorm(const OpSpec& spec, int num_workers);
 CpuKernel make_add_rmsnorm(const OpSpec& spec, int num_workers);

@@ -3,7 +3,7 @@
 #include "ops/linear_swiglu.h"
 
 #include <algorithm>
-#include <array>
+#include <vector>
 
 #include "backends/cpu/kernels/factories.h"
 #include "ops/operand_checker.h"
@@ -18,41 +18,43 @@ size_t aligned_operand_bytes(const OperandSpec& operand) {
   return (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
 }
 
+using MakeKernel = CpuKernel (*)(const OpSpec& spec, int num_workers);
+
+CpuKernel make_both(const OpSpec& spec, int num_workers, MakeKernel make_product,
+                    MakeKernel make_activation) {
+  const ProductAndActivation parts = unfused(spec);
+  const CpuKernel product = make_product(parts.product, num_workers);
+  const CpuKernel activation = make_activation(parts.activation, num_workers);
+  const size_t handed_on_bytes =
+      keeps_product(parts.activation) ? 0 : aligned_operand_bytes(parts.product.operands.back());
+  return {
+      .run =
+          [parts, product, activation, handed_on_bytes](const KernelArgs& args) {
+            const auto own = part_operands<std::byte*>(parts, args.operands, args.scratch.data());
+            const std::span<std::byte> scratch = args.scratch.subspan(handed_on_bytes);
+            product.run({.operands = own.product, .scratch = scratch, .workers = args.workers});
+            activation.run(
+                {.operands = own.activation, .scratch = scratch, .workers = args.workers});
+          },
+      .scratch_bytes = handed_on_bytes + std::max(product.scratch_bytes, activation.scratch_bytes)};
+}
+
 }  // namespace
 
 CpuKernel make_linear_swiglu(const OpSpec& spec, int num_workers) {
-  const ProductAndActivation parts = unfused(spec);
-  const CpuKernel product = make_linear(parts.product, num_workers);
-  const CpuKernel activation = make_swiglu(parts.activation, num_workers);
-  return {.run =
-              [product, activation](const KernelArgs& args) {
-                product.run({.operands = args.operands.first(3),
-                             .scratch = args.scratch,
-                             .workers = args.workers});
-                activation.run({.operands = args.operands.last(2),
-                                .scratch = args.scratch,
-                                .workers = args.workers});
-              },
-          .scratch_bytes = std::max(product.scratch_bytes, activation.scratch_bytes)};
+  return make_both(spec, num_workers, make_linear, make_swiglu);
 }
 
 CpuKernel make_linear_dgrad_swiglu_backward(const OpSpec& spec, int num_workers) {
-  const ProductAndActivation parts = unfused(spec);
-  const CpuKernel product = make_linear_dgrad(parts.product, num_workers);
-  const CpuKernel activation = make_swiglu_backward(parts.activation, num_workers);
-  const size_t d_h_bytes = aligned_operand_bytes(parts.product.operands[2]);
-  return {.run =
-              [product, activation, d_h_bytes](const KernelArgs& args) {
-                std::byte* const d_h = args.scratch.data();
-                const std::span<std::byte> scratch = args.scratch.subspan(d_h_bytes);
-                const std::array product_operands{args.operands[0], args.operands[1], d_h};
-                product.run(
-                    {.operands = product_operands, .scratch = scratch, .workers = args.workers});
-                const std::array activation_operands{args.operands[2], d_h, args.operands[3]};
-                activation.run(
-                    {.operands = activation_operands, .scratch = scratch, .workers = args.workers});
-              },
-          .scratch_bytes = d_h_bytes + std::max(product.scratch_bytes, activation.scratch_bytes)};
+  return make_both(spec, num_workers, make_linear_dgrad, make_swiglu_backward);
+}
+
+CpuKernel make_grouped_linear_swiglu(const OpSpec& spec, int num_workers) {
+  return make_both(spec, num_workers, make_grouped_linear, make_routed_swiglu);
+}
+
+CpuKernel make_grouped_linear_dgrad_swiglu_backward(const OpSpec& spec, int num_workers) {
+  return make_both(spec, num_workers, make_grouped_linear_dgrad, make_routed_swiglu_backward);
 }
 
 }  // namespace braid

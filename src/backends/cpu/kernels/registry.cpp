@@ -95,6 +95,8 @@ constexpr std::array kKernels = {
     KernelEntry{"scaled_grouped_linear_wgrad", make_scaled_grouped_linear_wgrad},
     KernelEntry{"linear_swiglu", make_linear_swiglu},
     KernelEntry{"linear_dgrad_swiglu_backward", make_linear_dgrad_swiglu_backward},
+    KernelEntry{"grouped_linear_swiglu", make_grouped_linear_swiglu},
+    KernelEntry{"grouped_linear_dgrad_swiglu_backward", make_grouped_linear_dgrad_swiglu_backward},
     KernelEntry{"rmsnorm", make_rmsnorm},
     KernelEntry{"add_rmsnorm", make_add_rmsnorm},
     KernelEntry{"rmsnorm_backward", make_rmsnorm_backward},

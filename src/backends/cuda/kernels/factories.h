@@ -80,6 +80,8 @@ CudaKernel make_cuda_grouped_linear_wgrad(const OpSpec& spec, CudaContext& conte
 
 CudaKernel make_cuda_linear_swiglu(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_linear_dgrad_swiglu_backward(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_grouped_linear_swiglu(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_grouped_linear_dgrad_swiglu_backward(const OpSpec& spec, CudaContext& context);
 
 CudaKernel make_cuda_rmsnorm(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_add_rmsnorm(const OpSpec& spec, CudaContext& context);

@@ -18,7 +18,8 @@ constexpr bool kHasProducts = false;
 bool has_fused_kernels(const OpSpec& spec) {
   return kHasProducts && runs_hopper_kernels(gpu_capability()) &&
          std::ranges::all_of(spec.operands, [](const OperandSpec& operand) {
-           return operand.dtype == DType::kBF16 && is_whole_vectors(operand.shape[1]);
+           return operand.shape.rank() == 1 ||
+                  (operand.dtype == DType::kBF16 && is_whole_vectors(operand.shape[1]));
          });
 }
 

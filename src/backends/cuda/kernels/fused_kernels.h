@@ -14,8 +14,8 @@ constexpr bool is_whole_vectors(int64_t bf16_elems) {
 }
 
 /// Whether this build has kernels (scripts/build_sm90_kernels.sh makes them) for the GPUs of this
-/// process that fuse a whole linear_swiglu or linear_dgrad_swiglu_backward: its operands are bf16,
-/// and their rows whole vectors.
+/// process that compute a whole fused product (ops/linear_swiglu.h): its matrices are bf16, and
+/// their rows whole vectors.
 bool has_fused_kernels(const OpSpec& spec);
 
 }  // namespace braid

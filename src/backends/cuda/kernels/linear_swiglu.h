@@ -6,7 +6,7 @@
 
 #include "backends/cuda/kernel.h"
 
-/// The kernels that compute a whole linear_swiglu or linear_dgrad_swiglu_backward: those of
+/// The kernels that compute a whole fused product (ops/linear_swiglu.h): those of
 /// sm90_products.h of these kinds. Their epilogues use the operations of swiglu.cuh, so results are
 /// bitwise those of two separate kernels if the product is bitwise that of cuBLASLt.
 namespace braid {

@@ -13,6 +13,10 @@ CudaKernel make_sm90_product(std::string_view kind, std::string_view name, const
   throw_internal_error("this build has no product {} {} for Hopper", kind, name);
 }
 
+int sm90_product_columns(std::string_view kind, std::string_view name) {
+  throw_internal_error("this build has no product {} {} for Hopper", kind, name);
+}
+
 std::string_view sm90_products_version() {
   return "none";
 }

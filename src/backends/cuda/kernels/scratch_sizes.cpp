@@ -83,6 +83,14 @@ RouterDgradScratch::RouterDgradScratch(int64_t rows, int64_t experts, int64_t wi
   product_at = weights_at + product_in_scratch_bytes(2 * experts, width, kElemBytes);
 }
 
+int64_t weight_grad_parts(int64_t columns) {
+  return ceil_div(columns, kWeightGradColumns);
+}
+
+size_t weight_grad_parts_bytes(int64_t rows, int64_t columns) {
+  return product_in_scratch_bytes(weight_grad_parts(columns), rows, sizeof(float));
+}
+
 int64_t head_norm_blocks(int64_t rows) {
   constexpr int64_t kMaxBlocks = 528;  // 4 blocks of 256 threads on each of 132 multiprocessors
   return std::min(rows, kMaxBlocks);

@@ -80,6 +80,12 @@ size_t sort_rows_scratch_bytes(int64_t pairs, int64_t experts);
 /// Of a product of groups: the number of the next tile.
 inline constexpr size_t kGroupedScratchBytes = 256;
 
+/// grouped_linear_dgrad_swiglu_backward in one kernel: d_weights of blocks of so many columns
+/// [blocks, rows] f32, and the number of such blocks.
+inline constexpr int64_t kWeightGradColumns = 128;
+int64_t weight_grad_parts(int64_t columns);
+size_t weight_grad_parts_bytes(int64_t rows, int64_t columns);
+
 inline constexpr int64_t kQuantizeTile = 128;        ///< rows and columns of a block of threads
 inline constexpr int64_t kQuantizeMagnitudes = 256;  ///< u32 maxima of parts of x
 

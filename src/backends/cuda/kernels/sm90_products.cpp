@@ -18,19 +18,19 @@ namespace braid {
 namespace {
 
 constexpr size_t kAlignment = 16;
-constexpr size_t kNumPointers = 4;
-
 constexpr size_t kNextTileBytes = sizeof(int32_t);
 
 /// Operands and sizes as defined by the kind; the next tile if multiprocessors request their tiles;
 /// the number of clusters that run at a time.
-using Launcher = int32_t (*)(void*, void*, void*, void*, void* next_tile, int32_t m, int32_t n,
+using Launcher = int32_t (*)(void* const* operands, void* next_tile, int32_t m, int32_t n,
                              int32_t k, int32_t groups, int32_t clusters, cudaStream_t stream);
 
 /// A generated object.
 struct Product {
   std::string_view kind;
   std::string_view name;
+  size_t num_operands;
+  int tile_columns;
   int cluster_blocks;  ///< multiprocessors of a cluster
   bool is_dynamic;     ///< multiprocessors request their next tile
   Sm90Kernel::Call load_library;
@@ -57,6 +57,13 @@ Sm90Kernel& code_of(const Product& product) {
   return *std::next(kernels.begin(), &product - products().data());
 }
 
+const Product& product_of(std::string_view kind, std::string_view name) {
+  const auto product = std::ranges::find_if(
+      products(), [&](const Product& each) { return each.kind == kind && each.name == name; });
+  check(product != products().end(), "no product {} {}", kind, name);
+  return *product;
+}
+
 int32_t narrowed(int64_t size) {
   // Half the range: the widest matrix has two columns in memory per column of the product.
   check(size > 0 && size <= std::numeric_limits<int32_t>::max() / 2, "a product of size {}", size);
@@ -77,29 +84,31 @@ std::vector<std::string> sm90_product_names(std::string_view kind) {
 
 CudaKernel make_sm90_product(std::string_view kind, std::string_view name,
                              const Sm90ProductSizes& sizes, CudaContext& context) {
-  const auto product = std::find_if(products().begin(), products().end(), [&](const Product& each) {
-    return each.kind == kind && each.name == name;
-  });
-  check(product != products().end(), "no product {} {}", kind, name);
-  code_of(*product).prepare(context.device());
-  const auto launch = [launch = product->launch, is_dynamic = product->is_dynamic,
-                       m = narrowed(sizes.m), n = narrowed(sizes.n), k = narrowed(sizes.k),
-                       groups = narrowed(sizes.groups),
+  const Product& product = product_of(kind, name);
+  code_of(product).prepare(context.device());
+  const auto launch = [&product, m = narrowed(sizes.m), n = narrowed(sizes.n),
+                       k = narrowed(sizes.k), groups = narrowed(sizes.groups),
                        clusters = context.product_sms() /
-                                  product->cluster_blocks](const CudaKernelArgs& args) {
-    std::array<void*, kNumPointers> p{};  // the last stays null if there are three
-    check(args.operands.size() <= kNumPointers, "a product of {} operands", args.operands.size());
-    std::copy(args.operands.begin(), args.operands.end(), p.begin());
-    check(all_aligned(kAlignment, {p[0], p[1], p[2], p[3]}),
-          "an operand of a matrix product is not {}-byte aligned", kAlignment);
-    if (is_dynamic) {
+                                  product.cluster_blocks](const CudaKernelArgs& args) {
+    check(args.operands.size() == product.num_operands, "a product {} of {} operands instead of {}",
+          product.kind, args.operands.size(), product.num_operands);
+    const std::vector<void*> operands(args.operands.begin(), args.operands.end());
+    for (void* const operand : operands) {
+      check(all_aligned(kAlignment, {operand}),
+            "an operand of a matrix product is not {}-byte aligned", kAlignment);
+    }
+    if (product.is_dynamic) {
       BRAID_CUDA_CHECK(cudaMemsetAsync(args.scratch, 0, kNextTileBytes, args.stream));
     }
     const int32_t status =
-        launch(p[0], p[1], p[2], p[3], args.scratch, m, n, k, groups, clusters, args.stream);
+        product.launch(operands.data(), args.scratch, m, n, k, groups, clusters, args.stream);
     cuda_check(static_cast<cudaError_t>(status), "launch of a matrix product");
   };
-  return {.launch = launch, .scratch_bytes = product->is_dynamic ? kNextTileBytes : 0};
+  return {.launch = launch, .scratch_bytes = product.is_dynamic ? kNextTileBytes : 0};
+}
+
+int sm90_product_columns(std::string_view kind, std::string_view name) {
+  return product_of(kind, name).tile_columns;
 }
 
 std::string_view sm90_products_version() {

@@ -29,11 +29,14 @@ struct Sm90ProductSizes {
   int64_t groups = 1;  ///< which divide m or k; other kinds have one
 };
 
-/// Makes one of those kernels. Operands: three or four dense row-major matrices, 16-byte aligned,
-/// as defined by the kind; all rows of bf16 are whole vectors. Products of groups have i32 offsets
-/// [groups + 1] as their fourth operand.
+/// Makes one of those kernels. Operands: dense row-major matrices and vectors, 16-byte aligned, as
+/// defined by the kind; all rows of bf16 are whole vectors. Products of groups have i32 offsets
+/// [groups + 1] among them.
 CudaKernel make_sm90_product(std::string_view kind, std::string_view name,
                              const Sm90ProductSizes& sizes, CudaContext& context);
+
+/// The columns of one of its tiles.
+int sm90_product_columns(std::string_view kind, std::string_view name);
 
 /// Distinguishes builds of those kernels.
 std::string_view sm90_products_version();
