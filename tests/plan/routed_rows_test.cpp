@@ -55,6 +55,13 @@ TEST(RoutedRows, AreThoseOfEqualLoadsAndNotTheRoom) {
   EXPECT_EQ(rows_of(program, 1, "dispatch_rows"), (Rows{64, 64, 18, 128, 128, 5}));
 }
 
+TEST(RoutedRows, AreThoseOfProductsWithTheirActivationToo) {
+  const Program program = program_of({"runtime.fuse_swiglu=on"});
+  EXPECT_EQ(rows_of(program, 1, "grouped_linear_swiglu"), (Rows{64, 128, 5, 64, 64, 64}));
+  EXPECT_EQ(rows_of(program, 1.5, "grouped_linear_dgrad_swiglu_backward"),
+            (Rows{96, 128, 5, 96, 96, 96, 96}));
+}
+
 TEST(RoutedRows, GrowWithTheLoadUpToTheRoom) {
   const Program program = program_of();
   EXPECT_EQ(rows_of(program, 1.5, "grouped_linear_dgrad"), (Rows{96, 128, 5, 96}));

@@ -464,6 +464,30 @@ TEST(AnalyticGemm, WithSwigluIsCloseToH200) {
   }
 }
 
+// Alone, with equal loads: OLMoE, Qwen3-30B-A3B and Mixtral 8x7B with 16,384 tokens
+// (bench/notes.md, "Products of experts with SwiGLU in their epilogue"). Prices are those of steps,
+// at lower clocks.
+TEST(AnalyticGemm, OfExpertsWithSwigluIsCloseToH200) {
+  const auto model = model_of("h200");
+  const std::vector<MeasuredRate> measured = {
+      {grouped_linear_swiglu_spec(131072, 1024, 2048, 64), 641},
+      {grouped_linear_swiglu_spec(131072, 768, 2048, 128), 615},
+      {grouped_linear_swiglu_spec(32768, 14336, 4096, 8), 674},
+      {grouped_linear_dgrad_swiglu_backward_spec(131072, 1024, 2048, 64), 527},
+      {grouped_linear_dgrad_swiglu_backward_spec(131072, 768, 2048, 128), 496},
+      {grouped_linear_dgrad_swiglu_backward_spec(32768, 14336, 4096, 8), 597}};
+  for (const MeasuredRate& point : measured) {
+    EXPECT_NEAR(rate(*model, point.spec) / point.tflops_per_s, 0.95, 0.07) << point.spec.op;
+  }
+  for (const MeasuredRate& point : measured) {
+    const ProductAndActivation parts = unfused(point.spec);
+    EXPECT_GT(model->task_ns(point.spec), model->task_ns(parts.product));
+    EXPECT_LT(model->task_ns(point.spec),
+              model->task_ns(parts.product) + model->task_ns(parts.activation));
+    EXPECT_TRUE(stays_on_its_sms(*find_device("h200"), point.spec));
+  }
+}
+
 TEST(AnalyticGemm, WithSwigluCostsWhatItsEpilogueAdds) {
   const OpSpec forward = linear_swiglu_spec(8192, 14336, 4096);
   const OpSpec backward = linear_dgrad_swiglu_backward_spec(8192, 4096, 14336);

@@ -60,6 +60,25 @@ inline OpSpec grouped_linear_spec(int64_t rows, int64_t m, int64_t k, int64_t ex
            read(DType::kI32, {experts + 1}), write(DType::kBF16, {rows, m})}};
 }
 
+/// The first product of experts with F features and what SwiGLU makes of it, and the gradients
+/// behind the second one.
+inline OpSpec grouped_linear_swiglu_spec(int64_t rows, int64_t f, int64_t k, int64_t experts) {
+  return {"grouped_linear_swiglu",
+          {},
+          {read(DType::kBF16, {rows, k}), read(DType::kBF16, {experts * 2 * f, k}),
+           read(DType::kI32, {experts + 1}), read(DType::kF32, {rows}),
+           write(DType::kBF16, {rows, 2 * f}), write(DType::kBF16, {rows, f})}};
+}
+inline OpSpec grouped_linear_dgrad_swiglu_backward_spec(int64_t rows, int64_t f, int64_t m,
+                                                        int64_t experts) {
+  return {
+      "grouped_linear_dgrad_swiglu_backward",
+      {},
+      {read(DType::kBF16, {rows, m}), read(DType::kBF16, {experts * m, f}),
+       read(DType::kI32, {experts + 1}), read(DType::kBF16, {rows, 2 * f}),
+       read(DType::kF32, {rows}), write(DType::kBF16, {rows, 2 * f}), write(DType::kF32, {rows})}};
+}
+
 /// Their gradients [m, k], in fp32, added to what is there.
 inline OpSpec grouped_linear_wgrad_spec(int64_t rows, int64_t m, int64_t k, int64_t experts) {
   return {"grouped_linear_wgrad",
