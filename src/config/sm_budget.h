@@ -17,7 +17,7 @@ inline constexpr int64_t kMostCommSms = 64;
 inline constexpr int64_t kMostSmMargin = 64;
 
 /// The entries of overlap.comm_sms: by the kind of ranks, the most multiprocessors of a GPU that
-/// NCCL's kernels take for their communication. Throws ConfigError, naming the entry, for one that
+/// kernels take for their communication. Throws ConfigError, naming the entry, for one that
 /// is not KIND=NUMBER, an unknown kind, a number outside of 1 to kMostCommSms, and a kind that is
 /// named twice.
 std::map<std::string_view, int> comm_sms_by_kind(const OverlapConfig& overlap);

@@ -99,7 +99,9 @@ struct Group {
   std::string name;
   GroupKind kind = GroupKind::kData;
   std::vector<int> ranks;
-  int max_sms = 0;  ///< multiprocessors of a GPU that kernels of NCCL take at most; 0: NCCL chooses
+  /// Multiprocessors of a GPU that communication takes at most. 0: NCCL chooses, and exchanges of
+  /// rows have ops/expert_exchange.h's number.
+  int max_sms = 0;
 
   friend bool operator==(const Group&, const Group&) = default;
 };

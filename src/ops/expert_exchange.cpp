@@ -230,15 +230,37 @@ const OpDefinition kCombineRowsOp{
     .integers = offsets_of_all_needs,
 };
 
+namespace {
+
+/// Of the exchanges on streams of these kinds, 0 without any.
+int most_exchange_sms(const Program& program, std::initializer_list<StreamKind> kinds) {
+  int most = 0;
+  for (const Task& task : program.tasks) {
+    const StreamKind kind = program.streams[task.stream.index()].kind;
+    if (std::ranges::find(kinds, kind) != kinds.end() && exchanges_rows(program.spec(task))) {
+      const std::optional<GroupId> group = group_of(program, program.spec(task));
+      check(group.has_value(), "an exchange of rows in no group of program {}", program.name);
+      most = std::max(most, row_exchange_sms(program.groups[group->index()]));
+    }
+  }
+  return most;
+}
+
+}  // namespace
+
+int row_exchange_sms(const Group& group) {
+  return group.max_sms > 0 ? group.max_sms : kRowExchangeSms;
+}
+
+int row_exchange_sms(const Program& program) {
+  return most_exchange_sms(program, {StreamKind::kCompute, StreamKind::kComm});
+}
+
 LeftSms left_sms(std::span<const Program> programs) {
-  const bool are_beside = std::ranges::any_of(programs, [](const Program& program) {
-    return std::ranges::any_of(program.tasks, [&](const Task& task) {
-      return program.streams[task.stream.index()].kind == StreamKind::kComm &&
-             exchanges_rows(program.spec(task));
-    });
-  });
-  LeftSms left{.to_exchanges = are_beside ? kRowExchangeSms : 0, .by_all = 0};
+  LeftSms left;
   for (const Program& program : programs) {
+    left.to_exchanges =
+        std::max(left.to_exchanges, most_exchange_sms(program, {StreamKind::kComm}));
     for (const Stream& stream : program.streams) {
       left.by_all = std::max(left.by_all, stream.left_sms);
     }

@@ -113,11 +113,15 @@ bool exchanges_rows(const OpSpec& spec);
 /// Multiprocessors of a GPU that an exchange takes: its kernel has as many blocks
 /// (backends/cuda/comm/row_exchange.h).
 inline constexpr int kRowExchangeSms = 16;
+/// The same for a group with a number of its own (Group::max_sms).
+int row_exchange_sms(const Group& group);
+/// The most of the program's exchanges; 0 without any.
+int row_exchange_sms(const Program& program);
 
 /// Multiprocessors that matrix products leave to communication beside them, at all times.
 struct LeftSms {
   /// By products whose blocks stay to their end, which would keep an exchange waiting for as long:
-  /// kRowExchangeSms if there are exchanges beside compute (on a stream of communication).
+  /// what exchanges beside compute take (on a stream of communication).
   int to_exchanges = 0;
   int by_all = 0;  ///< by all products: Stream::left_sms
 

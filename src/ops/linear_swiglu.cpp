@@ -266,10 +266,10 @@ ProductAndActivation unfused(const OpSpec& spec) {
                      {},
                      std::vector<OperandSpec>(num_operands(*form, false))}};
   const OperandSpec between = form->keeps_product ? OperandSpec{} : gradient_handed_on(spec);
-  auto operands = part_operands<OperandSpec>(parts, spec.operands, between);
-  operands.activation[form->handed_on].access = Access::kRead;
-  parts.product.operands = std::move(operands.product);
-  parts.activation.operands = std::move(operands.activation);
+  PartOperands<OperandSpec> operands(parts, spec.operands, between);
+  operands.activation()[form->handed_on].access = Access::kRead;
+  std::ranges::copy(operands.product(), parts.product.operands.begin());
+  std::ranges::copy(operands.activation(), parts.activation.operands.begin());
   return parts;
 }
 

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <optional>
 #include <span>
-#include <vector>
 
+#include "base/errors.h"
 #include "ops/op.h"
 
 namespace braid {
@@ -66,31 +68,38 @@ std::span<const SharedOperand> shared_operands(const OpSpec& activation);
 /// For a spec of one of the fused ops, which must have passed its check.
 ProductAndActivation unfused(const OpSpec& spec);
 
-/// One thing for each operand of the two parts: its memory, for example.
+/// One thing for each operand of the two parts: its memory, for example. Allocates nothing.
 template <class T>
-struct PartOperands {
-  std::vector<T> product;
-  std::vector<T> activation;
-};
+class PartOperands {
+ public:
+  /// `operands`: of the fused op. `between`: of what the product hands on without it being an
+  /// operand.
+  PartOperands(const ProductAndActivation& parts, std::span<const T> operands, T between)
+      : num_product_(parts.product.operands.size()),
+        num_activation_(parts.activation.operands.size()) {
+    check(std::max(num_product_, num_activation_) <= kMost, "a part of {} and {} operands",
+          num_product_, num_activation_);
+    product().back() = between;
+    const std::span<const FusedOperand> fused = fused_operands(parts.activation);
+    for (size_t i = 0; i < fused.size(); ++i) {
+      (fused[i].of_product ? product_ : activation_)[fused[i].operand] = operands[i];
+    }
+    for (const SharedOperand& shared : shared_operands(parts.activation)) {
+      activation_[shared.of_activation] = product_[shared.of_product];
+    }
+    activation_[handed_on(parts.activation)] = product().back();
+  }
 
-/// The operands of a fused op as those of its two parts. `between`: of what the product hands on
-/// without it being an operand.
-template <class T>
-PartOperands<T> part_operands(const ProductAndActivation& parts, std::span<const T> operands,
-                              T between) {
-  PartOperands<T> own{.product = std::vector<T>(parts.product.operands.size()),
-                      .activation = std::vector<T>(parts.activation.operands.size())};
-  own.product.back() = between;
-  const std::span<const FusedOperand> fused = fused_operands(parts.activation);
-  for (size_t i = 0; i < fused.size(); ++i) {
-    (fused[i].of_product ? own.product : own.activation)[fused[i].operand] = operands[i];
-  }
-  for (const SharedOperand& shared : shared_operands(parts.activation)) {
-    own.activation[shared.of_activation] = own.product[shared.of_product];
-  }
-  own.activation[handed_on(parts.activation)] = own.product.back();
-  return own;
-}
+  std::span<T> product() { return {product_.data(), num_product_}; }
+  std::span<T> activation() { return {activation_.data(), num_activation_}; }
+
+ private:
+  static constexpr size_t kMost = 6;
+  size_t num_product_;
+  size_t num_activation_;
+  std::array<T, kMost> product_{};
+  std::array<T, kMost> activation_{};
+};
 
 /// The op that replaces both, if there is one. Requires that `activation` reads everything that
 /// `product` writes and, but for shared operands, no other operand of it, that there is no bias,

@@ -27,6 +27,8 @@ OverlapConfig without_overlap(const OverlapConfig& overlap) {
   nothing.mode = "manual";
   nothing.cost = overlap.cost;
   nothing.comm_engine = overlap.comm_engine;
+  nothing.comm_sms = overlap.comm_sms;
+  nothing.product_sm_margin = overlap.product_sm_margin;
   nothing.disable_passes = overlap.disable_passes;
   return nothing;
 }

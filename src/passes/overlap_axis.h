@@ -50,8 +50,9 @@ struct AxisLimits {
 std::vector<OverlapAxis> axes_of(const std::vector<Pass>& passes, const RunConfig& config,
                                  const AxisLimits& limits);
 
-/// The section with mode = "manual" and all overlap off. Keeps `cost`, `comm_engine` and
-/// `disable_passes`; keys that limit what a search may choose get their defaults.
+/// The section with mode = "manual" and all overlap off. Keeps `cost`, `comm_engine`, numbers of
+/// multiprocessors and `disable_passes`; keys that limit what a search may choose get their
+/// defaults.
 OverlapConfig without_overlap(const OverlapConfig& overlap);
 
 /// Whether a search tries the pass on and off: a pass that only overlaps and has neither keys nor

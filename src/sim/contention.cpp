@@ -39,11 +39,20 @@ double sms_while_moving(const CostModel& model, const CommSpec& spec) {
   return model.contention().comm_sms * std::min(1.0, moved);
 }
 
-/// Of the bytes, at least 1.
-double slowdown_by_sms(const CostModel& model, const CommSpec& spec, int max_sms) {
-  return max_sms == 0 || uses_copy_engine(spec.algorithm)
-             ? 1.0
-             : std::max(1.0, sms_while_moving(model, spec) / max_sms);
+/// GB/s: a block moves so many, up to what the link takes.
+double row_exchange_rate(int sms) {
+  constexpr double kOfBlock = 22.2;
+  constexpr double kOfLink = 326;
+  constexpr double kSharpness = 7;
+  check(sms > 0, "an exchange of rows by {} multiprocessors", sms);
+  return std::pow(std::pow(kOfBlock * sms, -kSharpness) + std::pow(kOfLink, -kSharpness),
+                  -1 / kSharpness);
+}
+
+/// What is left beside so many SMs where a rate was measured beside kRowExchangeSms.
+double beside_sms(double measured, int sms) {
+  constexpr double kLeast = 0.1;
+  return std::max(kLeast, 1 - (1 - measured) * sms / kRowExchangeSms);
 }
 
 int64_t parts(double share) {
@@ -61,10 +70,20 @@ int64_t rate_parts(double rate) {
   return std::max<int64_t>(1, parts(rate));
 }
 
-CommDemand comm_demand(const CostModel& model, const CommSpec& spec, int64_t cost_ns, int max_sms) {
+double slowdown_by_sms(const CostModel& model, const CommSpec& spec, int max_sms) {
+  return max_sms == 0 || uses_copy_engine(spec.algorithm)
+             ? 1.0
+             : std::max(1.0, sms_while_moving(model, spec) / max_sms);
+}
+
+double row_exchange_slowdown(int sms) {
+  return row_exchange_rate(kRowExchangeSms) / row_exchange_rate(sms);
+}
+
+CommDemand comm_demand(const CostModel& model, const CommSpec& spec, int64_t cost_ns,
+                       double slowdown) {
   const double bytes = bytes_part(model, spec, cost_ns);
   const LinkLoad load = analytic_link_load(model.cluster(), spec);
-  const double slowdown = slowdown_by_sms(model, spec, max_sms);
   const double sms = std::ceil(sms_while_moving(model, spec) / slowdown * bytes);
   return {.sms = uses_copy_engine(spec.algorithm) || cost_ns == 0
                      ? 0
@@ -74,8 +93,7 @@ CommDemand comm_demand(const CostModel& model, const CommSpec& spec, int64_t cos
                    parts(load.above_units / slowdown)}};
 }
 
-Cost with_sms(const CostModel& model, const CommChoice& choice, int max_sms) {
-  const double slowdown = slowdown_by_sms(model, choice.spec, max_sms);
+Cost slowed(const CostModel& model, const CommChoice& choice, double slowdown) {
   const double bytes = bytes_part(model, choice.spec, choice.cost.ns);
   Cost cost = choice.cost;
   cost.ns = round_cost_ns(static_cast<double>(cost.ns) * (1.0 + bytes * (slowdown - 1.0)));
@@ -104,14 +122,17 @@ int64_t fair_share(std::span<int64_t> loads) {
   return kFullRate;
 }
 
-ContentionTable::ContentionTable(const Contention& contention)
+ContentionTable::ContentionTable(const Contention& contention, int exchange_sms)
     : product_rates_(rates_by_sms(contention.gemm_and_sm_comm.compute, contention.comm_sms)),
       memory_rates_(rates_by_sms(contention.memory_bound_and_sm_comm.compute, contention.comm_sms)),
       comm_beside_products_(rate_parts(contention.gemm_and_sm_comm.communication)),
       comm_beside_memory_(rate_parts(contention.memory_bound_and_sm_comm.communication)),
-      products_beside_rows_(rate_parts(contention.compute_and_row_exchange.compute)),
-      memory_beside_rows_(compute_rate(OpFamily::kMemoryBound, kRowExchangeSms)),
-      rows_beside_compute_(rate_parts(contention.compute_and_row_exchange.communication)),
+      products_beside_rows_(
+          rate_parts(beside_sms(contention.compute_and_row_exchange.compute, exchange_sms))),
+      memory_beside_rows_(compute_rate(OpFamily::kMemoryBound, exchange_sms)),
+      rows_beside_compute_(
+          rate_parts(std::min(1.0, contention.compute_and_row_exchange.communication /
+                                       row_exchange_slowdown(exchange_sms)))),
       compute_beside_copies_(rate_parts(contention.compute_and_copy_engine.compute)),
       copies_beside_compute_(rate_parts(contention.compute_and_copy_engine.communication)),
       compute_slows_sends_(comm_beside_products_ < kFullRate || comm_beside_memory_ < kFullRate) {}

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "ops/expert_exchange.h"
 #include "sim/cost_model.h"
 #include "sim/op_family.h"
 
@@ -45,14 +46,21 @@ struct CommDemand {
 
 /// The demand of a communication that takes `cost_ns` alone. SMs are in proportion to the bytes per
 /// second that it moves: `Contention::comm_sms` at the rate of the link inside a node (4 blocks
-/// push 147 of 450 GB/s, 8 push 292: about enough for a network link, but not for NVLink). With at
-/// most `max_sms` (0: no limit) of them, it moves fewer bytes per second.
+/// push 147 of 450 GB/s, 8 push 292: about enough for a network link, but not for NVLink).
+/// `slowdown`: of its bytes, by the SMs that it lacks.
 CommDemand comm_demand(const CostModel& model, const CommSpec& spec, int64_t cost_ns,
-                       int max_sms = 0);
+                       double slowdown = 1.0);
 
-/// The cost of a communication whose kernels may take only `max_sms` SMs (0: no limit): its bytes
-/// take longer in proportion to the SMs that it lacks.
-Cost with_sms(const CostModel& model, const CommChoice& choice, int max_sms);
+/// How much longer the bytes of a communication take if its kernels may take only `max_sms` SMs (0:
+/// no limit): at least 1.
+double slowdown_by_sms(const CostModel& model, const CommSpec& spec, int max_sms);
+
+/// The time of an exchange's bytes by `sms` multiprocessors, relative to that by kRowExchangeSms.
+/// On 4 H100 8, 16 and 24 blocks moved 178, 307 and 324 GB/s over NVLink (bench/notes.md).
+double row_exchange_slowdown(int sms);
+
+/// The cost of a communication whose bytes take so much longer.
+Cost slowed(const CostModel& model, const CommChoice& choice, double slowdown);
 
 /// The same for a communication over emulated links: for `own_ns` of that time, threads copy and
 /// sum on the cores of their ranks; a communication waits for a link and does not share it. The
@@ -69,10 +77,12 @@ int64_t fair_share(std::span<int64_t> loads);
 ///   1 - (1 - measured rate) * min(1, SMs / comm_sms).
 /// Matrix products and attention, which use all SMs, have one measured rate; memory-bound kernels
 /// have another. Also the slowdown of communication by compute.
-/// Exchanges of rows of experts have rates of their own (`Contention::compute_and_row_exchange`).
+/// Exchanges of rows of experts have rates of their own (`Contention::compute_and_row_exchange`),
+/// measured with kRowExchangeSms; with other numbers compute loses in proportion.
 class ContentionTable {
  public:
-  explicit ContentionTable(const Contention& contention);
+  /// `exchange_sms`: what exchanges of rows take.
+  explicit ContentionTable(const Contention& contention, int exchange_sms = kRowExchangeSms);
 
   int64_t compute_rate(OpFamily family, int sms) const;
   /// The rate of communication by SMs while compute of that family runs.

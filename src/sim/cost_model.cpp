@@ -8,6 +8,7 @@
 #include "base/errors.h"
 #include "comm/comm_call.h"
 #include "ops/collectives.h"
+#include "ops/expert_exchange.h"
 #include "ops/op.h"
 #include "sim/contention.h"
 
@@ -230,9 +231,11 @@ ProgramComm comm_of(const CostModel& model, const OpSpec& spec, int rank, const 
   const CommChoice choice = has_copy_engines(model, place) && needs_no_sm(spec)
                                 ? copied(model, *kind, place, whole_bytes(spec))
                                 : cheapest_algorithm(model, *kind, place, whole_bytes(spec));
-  const Cost cost = with_sms(model, choice, group.max_sms);
+  const double slowdown = exchanges_rows(spec) ? row_exchange_slowdown(row_exchange_sms(group))
+                                               : slowdown_by_sms(model, choice.spec, group.max_sms);
+  const Cost cost = slowed(model, choice, slowdown);
   ProgramComm comm{
-      .spec = choice.spec, .max_sms = group.max_sms, .cost = cost, .own_cost = cost, .link = {}};
+      .spec = choice.spec, .slowdown = slowdown, .cost = cost, .own_cost = cost, .link = {}};
   if (const LinkOptions* links = model.links()) {
     comm.link = link_time_of(*links, spec, group);
     comm.cost.ns = std::min(kMaxCostNs, std::max(comm.cost.ns, comm.link.alone_ns()));

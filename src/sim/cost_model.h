@@ -171,10 +171,10 @@ Cost cheapest_comm(const CostModel& model, CommKind kind, const GroupPlacement& 
 /// A communication of a program.
 struct ProgramComm {
   CommSpec spec;
-  int max_sms = 0;  ///< Group::max_sms
-  Cost cost;        ///< until it has ended, if no other communication uses its links
-  Cost own_cost;    ///< without emulated links: equal to `cost` if there are none
-  LinkTime link;    ///< of CostModel::links
+  double slowdown = 1.0;  ///< of its bytes, if the group limits the SMs of its kernels
+  Cost cost;              ///< until it has ended, if no other communication uses its links
+  Cost own_cost;          ///< without emulated links: equal to `cost` if there are none
+  LinkTime link;          ///< of CostModel::links
 };
 
 /// Whether copy engines can move the data between ranks in these places: GPUs of one node.

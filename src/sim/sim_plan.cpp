@@ -2,9 +2,22 @@
 
 #include <algorithm>
 
+#include "ops/expert_exchange.h"
 #include "sim/task_prices.h"
 
 namespace braid {
+namespace {
+
+/// What exchanges of rows take, in the program where they take most.
+int exchange_sms(const RankCalls& calls) {
+  int most = 0;
+  for (const ProgramCalls& program : calls.programs()) {
+    most = std::max(most, row_exchange_sms(*program.program));
+  }
+  return most > 0 ? most : kRowExchangeSms;
+}
+
+}  // namespace
 
 SimPlan::Streams SimPlan::streams_of(const Program& program) {
   Streams streams{.tasks = std::vector<uint32_t>(program.tasks.size()),
@@ -24,7 +37,7 @@ SimPlan::Streams SimPlan::streams_of(const Program& program) {
 
 SimPlan::SimPlan(const RankCalls& calls, const CostModel& model, double routed_load,
                  const PriceChanges& changes)
-    : contention_(model.contention()) {
+    : contention_(model.contention(), exchange_sms(calls)) {
   for (const ProgramCalls& program : calls.programs()) {
     streams_.push_back(streams_of(*program.program));
   }

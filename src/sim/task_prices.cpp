@@ -120,7 +120,7 @@ TaskPrice TaskPricer::comm_price(uint32_t rank_class, uint32_t sequence, const O
                      .receives = calls.kind != CallKind::kSend,
                      .demand = model_.links() != nullptr
                                    ? core_demand(model_, comm.own_cost.ns, comm.cost.ns)
-                                   : comm_demand(model_, comm.spec, comm.cost.ns, comm.max_sms),
+                                   : comm_demand(model_, comm.spec, comm.cost.ns, comm.slowdown),
                      .link = comm.link,
                      .link_kind = placed.kind,
                      .own_ns = comm.own_cost.ns};

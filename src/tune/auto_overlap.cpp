@@ -46,6 +46,8 @@ OverlapConfig switched_off(const OverlapConfig& overlap) {
   off.comm_engine = choice<EngineChoice>(overlap.comm_engine) == EngineChoice::kHidden
                         ? off.comm_engine
                         : overlap.comm_engine;
+  off.comm_sms = overlap.comm_sms;
+  off.product_sm_margin = overlap.product_sm_margin;
   off.disable_passes = overlap.disable_passes;
   return off;
 }

@@ -1,5 +1,12 @@
 #include "ops/expert_exchange.h"
 
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
+
+#include "ir/text.h"
+
 #include "ops/activation.h"
 #include "ops/attributes.h"
 #include "ops/expert_rows.h"
@@ -28,6 +35,40 @@ OpSpec combine_spec() {
   return {"combine_rows",
           attributes(false),
           {read(kBF16, {20, 6}), read(kI32, {14}), write(kBF16, {8, 6})}};
+}
+
+std::string program_text(std::string_view stream, std::string_view number) {
+  return fmt::format(
+      "program step rank=0 ranks=2 events=0\n"
+      "stream compute kind=compute priority=0 left_sms=3\n"
+      "stream comm.expert kind=comm priority=2\n"
+      "group expert kind=expert ranks=0,1{}\n"
+      "buffer rows f32 [8,4] io persistent device\n"
+      "buffer come f32 [20,4] io persistent device\n"
+      "buffer offsets i32 [14] io persistent device\n"
+      "dispatch_rows(rows, offsets -> come) {{group=0, experts=6, copies=1, has_weights=false, "
+      "drops=false}} {} comm\n",
+      number, stream);
+}
+
+TEST(RowExchangeSms, AreThoseOfTheGroup) {
+  const Program usual = parse_program(program_text("comm.expert", ""));
+  const Program few = parse_program(program_text("comm.expert", " max_sms=8"));
+  EXPECT_EQ(row_exchange_sms(usual), kRowExchangeSms);
+  EXPECT_EQ(row_exchange_sms(few), 8);
+  EXPECT_EQ(row_exchange_sms(parse_program("program step rank=0 ranks=1 events=0\n")), 0);
+}
+
+// Products leave SMs to exchanges beside them, and not to those that wait for products anyway.
+TEST(LeftSms, AreWhatExchangesBesideComputeTake) {
+  const auto of = [](std::string_view stream, std::string_view number) {
+    const Program program = parse_program(program_text(stream, number));
+    return left_sms({&program, 1});
+  };
+  EXPECT_EQ(of("comm.expert", "").to_exchanges, kRowExchangeSms);
+  EXPECT_EQ(of("comm.expert", " max_sms=8").to_exchanges, 8);
+  EXPECT_EQ(of("compute", " max_sms=8").to_exchanges, 0);
+  EXPECT_EQ(of("compute", "").by_all, 3);
 }
 
 TEST(ExpertExchangeCost, IsThatOfTheOwnersRows) {

@@ -53,6 +53,29 @@ TEST(ContentionTable, ExchangesOfRowsHaveTheirOwnRates) {
   EXPECT_TRUE(table.compute_slows_comm(1));
 }
 
+TEST(ContentionTable, ComputeLosesInProportionToTheSmsOfExchanges) {
+  const Contention rates{.gemm_and_sm_comm = {.compute = 0.5},
+                         .memory_bound_and_sm_comm = {.compute = 0.75},
+                         .compute_and_copy_engine = {},
+                         .comm_sms = 32,
+                         .compute_and_row_exchange = {.compute = 0.875, .communication = 0.25}};
+  const ContentionTable half(rates, kRowExchangeSms / 2);
+  EXPECT_EQ(half.compute_beside_rows(OpFamily::kGemm), kFullRate * 15 / 16);
+  EXPECT_EQ(half.compute_beside_rows(OpFamily::kMemoryBound), kFullRate * 15 / 16);
+  // As slow relative to alone, which takes less of the link.
+  EXPECT_NEAR(static_cast<double>(half.rows_beside_compute()) / kFullRate,
+              0.25 / row_exchange_slowdown(kRowExchangeSms / 2), 1e-4);
+}
+
+// 4 H100: 8, 16 and 24 blocks (bench/notes.md, "Exchanges of rows between GPUs").
+TEST(RowExchangeSlowdown, IsThatOfMeasuredBlocks) {
+  EXPECT_NEAR(row_exchange_slowdown(8), 307.0 / 178, 0.02);
+  EXPECT_EQ(row_exchange_slowdown(kRowExchangeSms), 1.0);
+  EXPECT_NEAR(row_exchange_slowdown(24), 307.0 / 324, 0.02);
+  EXPECT_NEAR(row_exchange_slowdown(1), 8 * row_exchange_slowdown(8), 0.05);
+  EXPECT_NEAR(row_exchange_slowdown(64), row_exchange_slowdown(32), 0.01);
+}
+
 /// A gather of 24 SMs' worth: with 6 its bytes take four times as long, and load links a quarter.
 TEST(CommDemand, FewerSmsMoveFewerBytes) {
   FixedCosts model(small_cluster(16, 8), {.comm_sms = 24});
@@ -60,15 +83,18 @@ TEST(CommDemand, FewerSmsMoveFewerBytes) {
   const CommSpec spec{.kind = CommKind::kAllGather, .placement = {8, 1, 8}, .bytes = 1 << 30};
   const CommChoice choice{.spec = spec, .cost = model.comm_cost(spec)};
   const int64_t bytes_ns = choice.cost.ns - 1000;
-  EXPECT_EQ(with_sms(model, choice, 0).ns, choice.cost.ns);
+  const auto with_sms = [&](const CommChoice& it, int sms) {
+    return slowed(model, it, slowdown_by_sms(model, it.spec, sms));
+  };
+  EXPECT_EQ(with_sms(choice, 0).ns, choice.cost.ns);
   const CommDemand whole = comm_demand(model, spec, choice.cost.ns);
   const int needed = whole.sms;
-  EXPECT_EQ(with_sms(model, choice, 64).ns, choice.cost.ns);  // more than it needs
+  EXPECT_EQ(with_sms(choice, 64).ns, choice.cost.ns);  // more than it needs
   for (const int sms : {1, 6, 12}) {
-    const int64_t ns = with_sms(model, choice, sms).ns;
+    const int64_t ns = with_sms(choice, sms).ns;
     EXPECT_NEAR(static_cast<double>(ns - 1000) / static_cast<double>(bytes_ns),
                 static_cast<double>(needed) / sms, 0.05 * needed / sms);
-    const CommDemand limited = comm_demand(model, spec, ns, sms);
+    const CommDemand limited = comm_demand(model, spec, ns, slowdown_by_sms(model, spec, sms));
     EXPECT_EQ(limited.sms, sms);
     EXPECT_NEAR(static_cast<double>(limited.load[0]) / static_cast<double>(whole.load[0]),
                 static_cast<double>(sms) / needed, 0.05);
@@ -76,7 +102,7 @@ TEST(CommDemand, FewerSmsMoveFewerBytes) {
   CommSpec copies = spec;
   copies.algorithm = CommAlgorithm::kCopyEngineRing;
   const CommChoice by_copies{.spec = copies, .cost = model.comm_cost(copies)};
-  EXPECT_EQ(with_sms(model, by_copies, 1).ns, by_copies.cost.ns);
+  EXPECT_EQ(with_sms(by_copies, 1).ns, by_copies.cost.ns);
 }
 
 TEST(CommDemand, IsALinkWhileItsBytesFlow) {

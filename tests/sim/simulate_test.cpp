@@ -95,11 +95,16 @@ class SimulateExchange : public Simulate {
       .comm_sms = 32,
       .compute_and_row_exchange = {.compute = 0.75, .communication = 0.5}};
 
+  /// Of the group's communication; empty: without a number.
+  std::string max_sms_;
+
   Program program(int rank, const std::string& tasks) const {
     return parse_program(fmt::format("program step rank={} ranks=2 events=1\n", rank) +
                          "stream compute kind=compute priority=0\n"
                          "stream comm.expert kind=comm priority=2\n"
-                         "group expert.exchange kind=expert ranks=0,1\n"
+                         "group expert.exchange kind=expert ranks=0,1" +
+                         max_sms_ +
+                         "\n"
                          "buffer rows f32 [30,4] io persistent device\n"
                          "buffer come f32 [60,4] io persistent device\n"
                          "buffer offsets i32 [6] io persistent device\n"
@@ -130,6 +135,17 @@ TEST_F(SimulateExchange, LastsLongerBesideCompute) {
   // Half of its rate, and compute has 1 - 0.5 * 16 / 32 of its own: 240 ns, of which 40 are alone.
   EXPECT_THAT(times_of(exchange("comm.expert") + "copy(x[0:150] -> y[0:150]) compute forward\n"),
               ElementsAre(Times{10, 230}, Times{10, 210}));
+}
+
+TEST_F(SimulateExchange, ByHalfTheSmsTakesLongerAndLeavesComputeMore) {
+  max_sms_ = " max_sms=8";
+  // 120 ns alone become 207, and half as fast beside compute, which has 1 - 0.5 * 8 / 32.
+  const auto times =
+      times_of(exchange("comm.expert") + "copy(x[0:350] -> y[0:350]) compute forward\n");
+  EXPECT_EQ(times[1], (Times{10, 410}));
+  const double beside = 400 * 0.5;
+  EXPECT_NEAR(static_cast<double>(times[0].end_ns), 410 + 120 * row_exchange_slowdown(8) - beside,
+              2);
 }
 
 TEST_F(SimulateExchange, WaitsForAKernelThatFillsAllSms) {

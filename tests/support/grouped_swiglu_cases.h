@@ -45,28 +45,28 @@ inline KernelCase run_as_two(const KernelCase& whole, const std::function<void(K
   std::vector<size_t> operands(whole.spec().operands.size());
   std::iota(operands.begin(), operands.end(), size_t{0});
   const size_t none = operands.size();
-  const auto own = part_operands<size_t>(parts, operands, none);
+  PartOperands<size_t> own(parts, operands, none);
   KernelCase product(parts.product);
   KernelCase activation(parts.activation);
   const size_t result = parts.product.operands.size() - 1;
   for (size_t i = 0; i < result; ++i) {
-    product.set(i, whole.values(own.product[i]));
+    product.set(i, whole.values(own.product()[i]));
   }
   run(product);
   const size_t handed = handed_on(parts.activation);
   for (size_t i = 0; i < parts.activation.operands.size(); ++i) {
     if (reads(parts.activation.operands[i].access)) {
-      activation.set(i, i == handed ? product.values(result) : whole.values(own.activation[i]));
+      activation.set(i, i == handed ? product.values(result) : whole.values(own.activation()[i]));
     }
   }
   run(activation);
   KernelCase both(whole.spec());
-  if (own.product[result] != none) {
-    both.set(own.product[result], product.values(result));
+  if (own.product()[result] != none) {
+    both.set(own.product()[result], product.values(result));
   }
   for (size_t i = 0; i < parts.activation.operands.size(); ++i) {
     if (writes(parts.activation.operands[i].access)) {
-      both.set(own.activation[i], activation.values(i));
+      both.set(own.activation()[i], activation.values(i));
     }
   }
   return both;

@@ -247,13 +247,13 @@ class Interpreter {
   void compute_both(const ProductAndActivation& parts, std::span<const BufferRange> ranges,
                     TaskId id) {
     const auto& [product, activation] = parts;
-    const auto own = part_operands<BufferRange>(parts, ranges, {});
-    const uint64_t seen = seen_by(product, own.product, hash_value(product));
+    PartOperands<BufferRange> own(parts, ranges, {});
+    const uint64_t seen = seen_by(product, own.product(), hash_value(product));
     const size_t result = product.operands.size() - 1;
     const uint64_t value = mixed_hash(seen, result + 1);
     const bool is_kept = keeps_product(activation);
     if (is_kept) {
-      values_.write(own.product[result], value, id);
+      values_.write(own.product()[result], value, id);
     }
     std::vector<std::vector<Piece>> read_pieces;
     for (size_t i = 0; i < activation.operands.size(); ++i) {
@@ -263,13 +263,13 @@ class Interpreter {
             is_product ? std::vector{Piece{.begin = 0,
                                            .end = product.operands[result].shape.num_elems(),
                                            .value = value}}
-                       : values_.read_from_begin(own.activation[i]));
+                       : values_.read_from_begin(own.activation()[i]));
       }
     }
     if (is_row_wise(activation)) {
-      write_rows(activation, std::move(read_pieces), own.activation.back(), id);
+      write_rows(activation, std::move(read_pieces), own.activation().back(), id);
     } else {
-      write_values(activation, read_pieces, own.activation, id);
+      write_values(activation, read_pieces, own.activation(), id);
     }
   }
 

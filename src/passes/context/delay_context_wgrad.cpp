@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "config/choices.h"
 #include "config/run_config.h"
+#include "config/sm_budget.h"
 #include "ir/dependencies.h"
 #include "ops/expert_exchange.h"
 #include "ops/op.h"
@@ -123,14 +126,43 @@ class Delayer {
   int64_t num_calls_ = 0;
 };
 
+/// Replaces the entry of expert ranks in overlap.comm_sms; 0: there is none.
+void set_exchange_sms(OverlapConfig& overlap, int sms) {
+  const std::string kind = fmt::format("{}=", group_kind_name(GroupKind::kExpert));
+  std::erase_if(overlap.comm_sms, [&](const std::string& it) { return it.starts_with(kind); });
+  if (sms > 0) {
+    overlap.comm_sms.push_back(fmt::format("{}{}", kind, sms));
+  }
+}
+
+/// Beside compute an exchange may take fewer SMs, which products beside it then have all along:
+/// better if exchanges are short compared with the products. Rows that NCCL moves in blocks keep
+/// its choice.
 std::vector<OverlapAxis> expert_axes(const RunConfig& config, const AxisLimits&) {
   if (config.parallel.expert * config.parallel.expert_tensor == 1) {
     return {};
   }
-  return {{"experts",
-           {[](OverlapConfig& overlap) { overlap.overlap_moe_expert_parallel_comm = false; },
-            [](OverlapConfig& overlap) { overlap.overlap_moe_expert_parallel_comm = true; }},
-           AxisPlace::kContext}};
+  OverlapAxis axis{
+      "experts",
+      {[](OverlapConfig& overlap) { overlap.overlap_moe_expert_parallel_comm = false; },
+       [](OverlapConfig& overlap) { overlap.overlap_moe_expert_parallel_comm = true; }},
+      AxisPlace::kContext};
+  const bool is_given =
+      comm_sms_by_kind(config.overlap).contains(group_kind_name(GroupKind::kExpert));
+  if (!is_given && choice<ExchangeChoice>(config.moe.exchange) != ExchangeChoice::kBlocks) {
+    constexpr int kFewSms = kRowExchangeSms / 2;
+    for (OverlapChange& change : axis.choices) {
+      change = [plain = std::move(change)](OverlapConfig& overlap) {
+        plain(overlap);
+        set_exchange_sms(overlap, 0);
+      };
+    }
+    axis.choices.push_back([](OverlapConfig& overlap) {
+      overlap.overlap_moe_expert_parallel_comm = true;
+      set_exchange_sms(overlap, kFewSms);
+    });
+  }
+  return {axis};
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ std::optional<EngineCosts> engine_costs(const Program& program, const OpSpec& sp
     return EngineCosts{.sm_ns = comm.cost.ns,
                        .copy_ns = copy_ns,
                        .sum_ns = sum_ns,
-                       .sms = comm_demand(model, comm.spec, comm.cost.ns, comm.max_sms).sms};
+                       .sms = comm_demand(model, comm.spec, comm.cost.ns, comm.slowdown).sms};
   };
   if (copies_suffice(spec.op)) {
     return costs_with(copied_ns(spec), 0);

@@ -30,11 +30,11 @@ CpuKernel make_both(const OpSpec& spec, int num_workers, MakeKernel make_product
   return {
       .run =
           [parts, product, activation, handed_on_bytes](const KernelArgs& args) {
-            const auto own = part_operands<std::byte*>(parts, args.operands, args.scratch.data());
+            PartOperands<std::byte*> own(parts, args.operands, args.scratch.data());
             const std::span<std::byte> scratch = args.scratch.subspan(handed_on_bytes);
-            product.run({.operands = own.product, .scratch = scratch, .workers = args.workers});
+            product.run({.operands = own.product(), .scratch = scratch, .workers = args.workers});
             activation.run(
-                {.operands = own.activation, .scratch = scratch, .workers = args.workers});
+                {.operands = own.activation(), .scratch = scratch, .workers = args.workers});
           },
       .scratch_bytes = handed_on_bytes + std::max(product.scratch_bytes, activation.scratch_bytes)};
 }

@@ -421,6 +421,7 @@ void check_limits(const CommCall& call, const RowsOfMembers& from) {
 void launch_row_exchange(const CommCall& call, size_t member, const RowsOfMembers& members,
                          cudaStream_t stream, int blocks) {
   check_limits(call, members);
+  blocks = blocks > 0 ? blocks : row_exchange_sms(*call.group);
   // Rows of FP8 are only copied, and have whole blocks of 128: pairs are words of 2 bytes.
   const bool is_copied = call.op == CommOp::kDispatchRows && call.rows.scales_of_row > 0;
   if (call.dtype == DType::kBF16 || is_copied) {

@@ -11,8 +11,6 @@
 
 namespace braid {
 
-/// Blocks of the kernel; each fills a quarter of an SM. More bring little (bench/notes.md).
-inline constexpr int kRowExchangeBlocks = kRowExchangeSms;
 inline constexpr size_t kMaxRowExchangeMembers = 128;
 /// Of experts times the members that share each.
 inline constexpr int64_t kMaxRowExchangeRuns = 4095;
@@ -36,8 +34,11 @@ struct RowsOfMembers {
 ///
 /// bf16 or f32 rows, f32 weights; also FP8 rows with their scales, to experts. Throws InternalError
 /// for other dtypes, and for more members or runs than the limits above.
+///
+/// `blocks` of the kernel, each of which fills a quarter of an SM; 0: as many as the group's
+/// exchanges take (row_exchange_sms). More than 16 bring little (bench/notes.md).
 void launch_row_exchange(const CommCall& call, size_t member, const RowsOfMembers& members,
-                         cudaStream_t stream, int blocks = kRowExchangeBlocks);
+                         cudaStream_t stream, int blocks = 0);
 
 /// The same as if every member had this rank's rows and offsets: see comm/emulated_call.h.
 void launch_emulated_row_exchange(const CommCall& call, size_t member, cudaStream_t stream);

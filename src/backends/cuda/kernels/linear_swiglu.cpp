@@ -43,11 +43,11 @@ CudaKernel two_kernels(const OpSpec& spec, CudaContext& context, MakeKernel make
   return {
       .launch =
           [parts, product, activation, between_bytes](const CudaKernelArgs& args) {
-            const auto own = part_operands<std::byte*>(parts, args.operands, args.scratch);
+            PartOperands<std::byte*> own(parts, args.operands, args.scratch);
             std::byte* const scratch = args.scratch + between_bytes;
-            product.launch({.operands = own.product, .scratch = scratch, .stream = args.stream});
+            product.launch({.operands = own.product(), .scratch = scratch, .stream = args.stream});
             activation.launch(
-                {.operands = own.activation, .scratch = scratch, .stream = args.stream});
+                {.operands = own.activation(), .scratch = scratch, .stream = args.stream});
           },
       .scratch_bytes = between_bytes + std::max(product.scratch_bytes, activation.scratch_bytes)};
 }
