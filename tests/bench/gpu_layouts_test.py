@@ -125,7 +125,7 @@ class LayoutsTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as results:
             done = subprocess.run(command(results, "--limit", "0.05", "--only", "ring2"), capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 1)
-            self.assertIn("run one took more than 0 s", done.stderr)
+            self.assertRegex(done.stderr, r"run \w+ took more than 0 s")  # on a busy machine, the first one may end before it is looked at
             self.assertRegex(done.stderr, r"process \d+: no rank, ")
 
     def test_who_is_ended_says_where_it_stands(self):
