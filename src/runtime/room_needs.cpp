@@ -30,7 +30,7 @@ std::string describe_more_room(const RunPlan& plan, const RunMemory& memory) {
   std::string text = fmt::format(
       "overflow {} needs {} per rank; steps with more rows run again with more room, up to {}\n",
       describe_room(plan.run), format_bytes(most_peak_bytes(plan)),
-      format_bytes(most_peak_bytes(full)));
+      format_bytes(std::max(most_peak_bytes(plan), most_peak_bytes(full))));
   for (const MemoryUse& use : memory_uses(full, memory)) {
     if (!use.fits()) {
       text += fmt::format("note     room for all rows does not fit: {}\n", describe_shortage(use));

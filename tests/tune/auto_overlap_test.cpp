@@ -440,6 +440,27 @@ TEST(OverlapAxes, ChoicesAreValid) {
   }
 }
 
+// NCCL, which moves rows in blocks and adds up gradients over hosts, may add in another order.
+TEST(OverlapAxes, GiveExchangesFewerSmsWhereThatChangesNoBit) {
+  const auto num_choices = [](const std::string& words, bool gpus) {
+    const RunConfig config = config_of(
+        "ranks=4 expert=4 model.experts=4 model.experts_per_token=2 model.expert_ffn=8 " + words);
+    for (const OverlapAxis& axis : overlap_axes(config, {.copy_engines = gpus})) {
+      if (axis.name == "experts") {
+        return axis.choices.size();
+      }
+    }
+    return size_t{0};
+  };
+  EXPECT_EQ(num_choices("moe.exchange=direct", true), 3u);
+  EXPECT_EQ(num_choices("moe.exchange=direct", false), 2u);
+  EXPECT_EQ(num_choices("moe.exchange=blocks", true), 2u);
+  EXPECT_EQ(num_choices("moe.exchange=hosts moe.exchange_hosts=2", true), 2u);
+  EXPECT_EQ(
+      num_choices("moe.exchange=hosts moe.exchange_hosts=2 overlap.may_change_rounding=true", true),
+      3u);
+}
+
 TEST(OverlapAxes, AreThoseOfTheLayout) {
   const auto names = [](const std::string& layout) {
     std::vector<std::string> list;

@@ -135,10 +135,18 @@ void set_exchange_sms(OverlapConfig& overlap, int sms) {
   }
 }
 
+/// Whether a search may give exchanges fewer SMs: on GPUs, if the run file gives no number. Rows
+/// that NCCL moves in blocks keep its choice; over hosts it also adds up gradients.
+bool may_take_fewer_sms(const RunConfig& config, const AxisLimits& limits) {
+  const auto exchange = choice<ExchangeChoice>(config.moe.exchange);
+  return limits.copy_engines && exchange != ExchangeChoice::kBlocks &&
+         (exchange != ExchangeChoice::kHosts || config.overlap.may_change_rounding) &&
+         !comm_sms_by_kind(config.overlap).contains(group_kind_name(GroupKind::kExpert));
+}
+
 /// Beside compute an exchange may take fewer SMs, which products beside it then have all along:
-/// better if exchanges are short compared with the products. Rows that NCCL moves in blocks keep
-/// its choice.
-std::vector<OverlapAxis> expert_axes(const RunConfig& config, const AxisLimits&) {
+/// better if exchanges are short compared with the products.
+std::vector<OverlapAxis> expert_axes(const RunConfig& config, const AxisLimits& limits) {
   if (config.parallel.expert * config.parallel.expert_tensor == 1) {
     return {};
   }
@@ -147,9 +155,7 @@ std::vector<OverlapAxis> expert_axes(const RunConfig& config, const AxisLimits&)
       {[](OverlapConfig& overlap) { overlap.overlap_moe_expert_parallel_comm = false; },
        [](OverlapConfig& overlap) { overlap.overlap_moe_expert_parallel_comm = true; }},
       AxisPlace::kContext};
-  const bool is_given =
-      comm_sms_by_kind(config.overlap).contains(group_kind_name(GroupKind::kExpert));
-  if (!is_given && choice<ExchangeChoice>(config.moe.exchange) != ExchangeChoice::kBlocks) {
+  if (may_take_fewer_sms(config, limits)) {
     constexpr int kFewSms = kRowExchangeSms / 2;
     for (OverlapChange& change : axis.choices) {
       change = [plain = std::move(change)](OverlapConfig& overlap) {
