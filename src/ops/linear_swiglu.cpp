@@ -39,7 +39,7 @@ std::vector<Attribute> default_attributes() {
 }
 
 const std::array<FusedForm, 4>& forms() {
-  static const std::array<FusedForm, 4> list{
+  static const std::array<FusedForm, 4> kForms{
       FusedForm{.fused = &kLinearSwigluOp,
                 .product = &kLinearOp,
                 .activation = &kSwigluOp,
@@ -74,7 +74,7 @@ const std::array<FusedForm, 4>& forms() {
           .operands =
               {{true, 0}, {true, 1}, {true, 2}, {false, 0}, {false, 1}, {false, 4}, {false, 5}},
           .shared = {{.of_product = 2, .of_activation = 3}}}};
-  return list;
+  return kForms;
 }
 
 const FusedForm* find_form(const OpDefinition* FusedForm::*part, const OpSpec& spec) {
@@ -274,7 +274,8 @@ ProductAndActivation unfused(const OpSpec& spec) {
 }
 
 std::optional<OpSpec> fused(const ProductAndActivation& parts) {
-  const auto& [product, activation] = parts;
+  const OpSpec& product = parts.product;
+  const OpSpec& activation = parts.activation;
   const FusedForm* const form = find_form(&FusedForm::activation, activation);
   if (form == nullptr || product.op != form->product->name ||
       product.operands.size() != num_operands(*form, true)) {  // more: with a bias
