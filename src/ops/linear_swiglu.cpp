@@ -248,6 +248,10 @@ bool keeps_product(const OpSpec& activation) {
   return form_of_activation(activation).keeps_product;
 }
 
+bool fusing_keeps_bits(const OpSpec& activation) {
+  return activation.op != kRoutedSwigluBackwardOp.name;
+}
+
 std::span<const FusedOperand> fused_operands(const OpSpec& activation) {
   return form_of_activation(activation).operands;
 }

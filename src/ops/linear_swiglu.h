@@ -51,6 +51,9 @@ size_t handed_on(const OpSpec& activation);
 /// Whether the result of the product is also an operand of the fused op.
 bool keeps_product(const OpSpec& activation);
 
+/// Whether one kernel for both gives the bits of two: all but d_weights are.
+bool fusing_keeps_bits(const OpSpec& activation);
+
 /// An operand of a fused op, as an operand of one of its two parts.
 struct FusedOperand {
   bool of_product = true;

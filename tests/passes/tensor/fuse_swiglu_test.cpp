@@ -131,6 +131,19 @@ TEST(FuseSwiglu, NeedsTheOffsetsThatTheProductOfExpertsRead) {
   EXPECT_EQ(fused_tasks(others, 0, kExpertTables), others);
 }
 
+// What is between the two may depend on overlap, and d_weights are added up in another order if
+// they are fused.
+TEST(FuseSwiglu, LeavesGradientsOfExpertsApartWhereGatesAreComputedBetween) {
+  const std::string dgrad = "grouped_linear_dgrad(x, e2, o -> d) s dgrad mb=0 layer=0 site=fc2\n";
+  const std::string again = "grouped_linear(x, e1, o -> g) s dgrad mb=0 layer=0 site=fc1\n";
+  const std::string tasks = dgrad + again + kRoutedBackward;
+  EXPECT_EQ(fused_tasks(tasks, 0, kExpertTables), tasks);
+  EXPECT_EQ(fused_tasks(again + dgrad + kRoutedBackward, 1, kExpertTables),
+            again +
+                "grouped_linear_dgrad_swiglu_backward(x, e2, o, g, p -> dg, dp) s dgrad mb=0 "
+                "layer=0 site=fc2\n");
+}
+
 // The kernel of both reads weights of rows all along, so what it writes must be elsewhere.
 TEST(FuseSwiglu, NeedsResultsApartFromWhatTheProductReads) {
   const std::string tasks =
