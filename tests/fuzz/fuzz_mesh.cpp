@@ -7,9 +7,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/errors.h"
+#include "comm/row_exchange.h"
 #include "comm/tcp/frame.h"
 #include "comm/tcp/received_parts.h"
 #include "comm/tcp/remote_call.h"
@@ -27,7 +29,8 @@ constexpr size_t kMostFrames = 8;
 class Rank {
  public:
   Rank() {
-    for (const CommOp op : {CommOp::kAllReduce, CommOp::kReduceScatter, CommOp::kAllToAll}) {
+    for (const CommOp op :
+         {CommOp::kAllReduce, CommOp::kAllReduceMax, CommOp::kReduceScatter, CommOp::kAllToAll}) {
       CommCall call{.op = op,
                     .group = &group_,
                     .send = x_.data(),
@@ -38,6 +41,8 @@ class Rank {
                     .what = "x"};
       calls_.push_back(call);
     }
+    calls_.push_back(exchange_of_rows(CommOp::kDispatchRows));
+    calls_.push_back(exchange_of_rows(CommOp::kCombineRows));
   }
 
   /// As the transport does with a frame of rank 1.
@@ -69,18 +74,55 @@ class Rank {
   }
 
  private:
+  /// As `kOffsets` says, this rank gets one row of rank 1, and gives it two of its experts' rows.
+  CommCall exchange_of_rows(CommOp op) {
+    const bool dispatches = op == CommOp::kDispatchRows;
+    CommCall call{.op = op,
+                  .group = &group_,
+                  .send = rows_.data(),
+                  .recv = y_rows_.data(),
+                  .send_elems = kWidth * (dispatches ? kRows : kRoom),
+                  .recv_elems = kWidth * (dispatches ? kRoom : kRows),
+                  .dtype = DType::kF32,
+                  .what = "x"};
+    call.rows = {.experts = 2,
+                 .send_rows = dispatches ? kRows : kRoom,
+                 .recv_rows = dispatches ? kRoom : kRows,
+                 .offsets_of_all = kOffsets.data(),
+                 .has_weights = dispatches,
+                 .send_weights = weights_.data(),
+                 .recv_weights = y_weights_.data(),
+                 .offsets = dispatches ? offsets_.data() : nullptr};
+    return call;
+  }
+
   void finish(RemoteMeeting& place, const CommCall& call) {
     ++place.meeting().num_met;
     const auto remote = place.take(kThis);
+    if (call.exchanges_rows()) {
+      const std::string own = pack_rows(call, kThis, kThis);
+      const std::string_view packed[] = {own, remote[kOther]->bytes};
+      return exchange_packed_rows(call, kThis, packed);
+    }
     const auto own = static_cast<size_t>(sent_part(call, kThis, kThis).begin);
     write_result(call, kThis,
                  {call.send + own * dtype_bytes(call.dtype),
                   reinterpret_cast<const std::byte*>(remote[kOther]->bytes.data())});
   }
 
+  static constexpr int64_t kWidth = 2;
+  static constexpr int64_t kRows = 3;
+  static constexpr int64_t kRoom = 4;
+  static constexpr std::array<int32_t, 6> kOffsets{0, 1, 3, 0, 1, 3};  // of each rank's experts
+
   Group group_{"data", GroupKind::kData, {kThis, kOther}};
   std::array<std::byte, 16> x_{};
   std::array<std::byte, 16> y_{};
+  std::array<std::byte, 4 * kWidth * kRoom> rows_{};
+  std::array<std::byte, 4 * kWidth * kRoom> y_rows_{};
+  std::array<std::byte, 4 * kRoom> weights_{};
+  std::array<std::byte, 4 * kRoom> y_weights_{};
+  std::array<int32_t, 2> offsets_{};
   std::vector<CommCall> calls_;
   std::map<std::string, std::unique_ptr<RemoteMeeting>> places_;
 };

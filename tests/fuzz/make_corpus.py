@@ -101,15 +101,25 @@ def text(value):
     return struct.pack("<Q", len(value)) + value
 
 
-# Ops as in op_traits.h.
-ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BROADCAST, REDUCE, RING_SHIFT, SEND, RECV = range(9)
+# CommOp of op_traits.h.
+(ALL_REDUCE, ALL_REDUCE_MAX, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BROADCAST, REDUCE, RING_SHIFT, SEND, RECV, DISPATCH_ROWS,
+ COMBINE_ROWS) = range(12)
+F32 = 1  # DType of dtype.h
 
 
-def remote_call(op, send_elems, recv_elems, data, number=1, begin=0, ranks=(0, 1), peer=0, shift=0):
-    """A call of f32 elements, as pack_call writes it, and the elements that it sends."""
+def remote_call(op, send_elems, recv_elems, data, number=1, begin=0, ranks=(0, 1), peer=0, shift=0, rows=(1, 1, 0, 0), has_weights=False,
+                count=None):
+    """A call of f32 elements, as pack_call writes it, and what it sends: `count` elements, or rows. `rows`: experts, ranks that share
+    them, rows of x, rows of y."""
     return (text(b"data") + struct.pack("<BQ", 0, len(ranks)) + struct.pack(f"<{len(ranks)}i", *ranks)
-            + struct.pack("<BqqBqqqq", op, send_elems, recv_elems, 1, 0, peer, 0, shift) + text(b"x")
-            + struct.pack("<qqq", number, begin, len(data) // 4) + data)
+            + struct.pack("<BqqBqqqq", op, send_elems, recv_elems, F32, 0, peer, 0, shift)
+            + struct.pack("<qqqqBBq", *rows, F32, has_weights, 0) + text(b"x")
+            + struct.pack("<qqq", number, begin, len(data) // 4 if count is None else count) + data)
+
+
+# Of 2 experts, 3 rows of 2 elements, and room for 4.
+DISPATCHED = {"rows": (2, 1, 3, 4), "has_weights": True}
+COMBINED = {"rows": (2, 1, 4, 3)}
 
 
 def call(*values, **more):
@@ -135,6 +145,10 @@ SEEDS = {
     "mesh/reduce_scatter": call(REDUCE_SCATTER, 4, 2, b"\0\0\x80\x3f" * 2),
     "mesh/all_to_all": call(ALL_TO_ALL, 4, 4, b"\0\0\x80\x3f" * 2),
     "mesh/three_calls": b"".join(call(ALL_REDUCE, 4, 4, bytes([i]) * 16, number=i + 1) for i in range(3)),
+    "mesh/all_reduce_max": call(ALL_REDUCE_MAX, 4, 4, b"\0\0\x80\x3f" * 4),
+    "mesh/rows": call(DISPATCH_ROWS, 6, 8, b"\0\0\x80\x3f" * 3, count=1, **DISPATCHED)
+                 + call(COMBINE_ROWS, 8, 6, b"\0\0\x80\x3f" * 4, count=2, **COMBINED),
+    "mesh/too_many_rows": call(DISPATCH_ROWS, 6, 8, b"\0\0\x80\x3f" * 6, count=2, **DISPATCHED),
     "mesh/other_group": call(ALL_REDUCE, 4, 4, b"\0" * 16, ranks=(1, 0)),
     "index/two_documents_u16": index(UINT16, [3, 2], [0, 1, 2]),
     "index/one_document_two_sequences_i32": index(INT32, [5, 7], [0, 2]),
@@ -161,6 +175,8 @@ SEEDS = {
     "remote_call/ring_shift": remote_call(RING_SHIFT, 2, 2, b"12345678", shift=1),
     "remote_call/send": remote_call(SEND, 2, 0, b"12345678", peer=1),
     "remote_call/recv": remote_call(RECV, 0, 2, b"", peer=1),
+    "remote_call/dispatch_rows": remote_call(DISPATCH_ROWS, 6, 8, b"123456789012", count=1, **DISPATCHED),
+    "remote_call/combine_rows": remote_call(COMBINE_ROWS, 8, 6, b"1234567890123456", count=2, **COMBINED),
     "remote_call/nothing": remote_call(ALL_REDUCE, 0, 0, b"", ranks=(1, 0, 3)),
 }
 

@@ -37,8 +37,9 @@ struct CallPath {
 };
 
 /// The inverse. The call fits its group, and its bytes are exactly the part that `to` needs, so
-/// that a call that fits together with it may read them. Throws DeviceError for bytes that no
-/// process of this program sends.
+/// that a call that fits together with it may read them; of a call that exchanges rows, they are
+/// whole rows, whose number `exchange_packed_rows` compares with the offsets that `to` has. Throws
+/// DeviceError for bytes that no process of this program sends.
 std::unique_ptr<RemoteCall> unpack_call(std::string bytes, const CallPath& path);
 
 }  // namespace braid

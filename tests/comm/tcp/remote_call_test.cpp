@@ -1,6 +1,11 @@
 #include "comm/tcp/remote_call.h"
 
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
 #include "comm/comm_fixture.h"
+#include "support/source_path.h"
 
 namespace braid {
 namespace {
@@ -107,6 +112,35 @@ TEST(RemoteCall, AnnouncesWhatEachOpSends) {
   EXPECT_EQ(elems_of(CommOp::kRingShift, 4, 4), 4u);
   EXPECT_EQ(elems_of(CommOp::kSend, 4, 0), 4u);
   EXPECT_EQ(elems_of(CommOp::kRecv, 0, 4), 0u);
+}
+
+TEST(RemoteCall, OfRowsBringsWholeRows) {
+  const Group group = make_group("experts", {0, 1});
+  std::vector<float> x(6);
+  std::vector<float> y(8);
+  CommCall call = call_between(CommOp::kDispatchRows, group, x, y);
+  call.rows = {.experts = 2, .send_rows = 3, .recv_rows = 4, .has_weights = true};
+  constexpr size_t kRowBytes = 2 * 4 + 4;
+  const auto got = unpack_call(pack_call(call, 1, {0, 2}) + std::string(2 * kRowBytes, 'x'),
+                               {.from = 0, .to = 1, .num_ranks = 2});
+  EXPECT_EQ(got->bytes, std::string(2 * kRowBytes, 'x'));
+  EXPECT_TRUE(fit_together(got->call, call));
+  fault_of(call, {0, 2}, 2 * kRowBytes - 1);
+  fault_of(call, {0, 4}, 4 * kRowBytes);  // x has 3
+  fault_of(call, {1, 2}, 2 * kRowBytes);
+  fault_of(call, {0, -1}, 0);
+}
+
+TEST(RemoteCall, ReadsTheSeedsOfItsFuzzer) {
+  int num_read = 0;
+  for (const auto& seed :
+       std::filesystem::directory_iterator(source_path("tests/fuzz/corpus/remote_call"))) {
+    std::ifstream file(seed.path(), std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+    EXPECT_NO_THROW(unpack_call(bytes, {.from = 0, .to = 1, .num_ranks = 4})) << seed.path();
+    ++num_read;
+  }
+  EXPECT_GE(num_read, 12);
 }
 
 TEST(RemoteCall, RefusesMessagesToOthers) {
