@@ -7,6 +7,7 @@
 #include "cli/validators.h"
 #include "config/validate.h"
 #include "plan/describe_layout.h"
+#include "plan/more_room.h"
 #include "runtime/engine.h"
 #include "verify/run_to_verify.h"
 
@@ -21,6 +22,21 @@ std::string describe_microbatches(const RunConfig& config, const RunSpec& run) {
              : fmt::format(
                    "steps     of {} microbatches, not {}: the schedule has the same phases\n",
                    run.num_microbatches, all);
+}
+
+/// Says so if rows of experts that the run would not keep are kept here.
+std::string describe_expert_room(const RunSpec& run) {
+  const std::string& on_overflow = run.config.moe.on_overflow;
+  return !may_overflow(run) || run.reruns_overflow
+             ? ""
+             : fmt::format(
+                   "experts   have room for all rows here; with moe.capacity = {} and on_overflow "
+                   "= "
+                   "\"{}\" the run {}\n",
+                   run.config.moe.capacity, on_overflow,
+                   run.parallel.drops_rows
+                       ? "drops those that do not fit, and differs from one rank"
+                       : "stops where they do not fit");
 }
 
 std::string describe(const LayoutComparison& comparison) {
@@ -74,7 +90,8 @@ void add_verify_command(CLI::App& app, const Console& console) {
   command->callback([arguments, &console] {
     const auto planned = load_planned_config(arguments->config);
     const RunSpec run = run_to_verify(planned.config, planned.tokenizer_vocabulary);
-    console.print(describe_layout(run) + describe_microbatches(planned.config, run));
+    console.print(describe_layout(run) + describe_microbatches(planned.config, run) +
+                  describe_expert_room(run));
     arguments->options.threads_per_rank =
         threads_per_rank(run.config.runtime.threads, run.config.parallel.ranks);
     const LayoutComparison comparison = compare_with_one_rank(run, arguments->options);

@@ -115,39 +115,54 @@ BufferId MuonTasks::add_means(size_t unit, const State& state) {
   return means;
 }
 
-void MuonTasks::orthogonalize(const LayerMatrix& matrix, BufferId means, BufferId directions) {
-  ProgramBuilder& builder = writer_.builder();
+std::string MuonTasks::name_of(const LayerMatrix& matrix) const {
+  return fmt::format("{}.muon{}", layout_.parameters[matrix.parameter].name, matrix.begin);
+}
+
+Label MuonTasks::label_of(const LayerMatrix& matrix) {
+  Label label = units_.label(matrix.unit, Phase::kOptimizer);
+  label.site = writer_.builder().site(name_of(matrix));
+  return label;
+}
+
+BufferRange MuonTasks::add_scratch(const LayerMatrix& matrix, std::string_view what,
+                                   int64_t num_elems, DType dtype) {
+  return writer_.builder().whole(writer_.step_buffer(fmt::format("{}.{}", name_of(matrix), what),
+                                                     dtype, num_elems, BufferRole::kScratch));
+}
+
+BufferRange MuonTasks::take(const LayerMatrix& matrix, BufferId means) {
   const DType dtype = options_.muon.dtype;
   const auto [rows, columns, transposed] = work_of(matrix);
   const UnitRange place = span_of(matrix);
-  const std::string name =
-      fmt::format("{}.muon{}", layout_.parameters[matrix.parameter].name, matrix.begin);
-  Label label = units_.label(matrix.unit, Phase::kOptimizer);
-  label.site = builder.site(name);
-  const auto scratch = [&](std::string_view what, int64_t num_elems) {
-    return builder.whole(writer_.step_buffer(fmt::format("{}.{}", name, what), dtype, num_elems,
-                                             BufferRole::kScratch));
-  };
+  const BufferRange x = add_scratch(matrix, "x", rows * columns, dtype);
+  add_op({.op = std::string(kTakeMatrixOp.name),
+          .attributes = to_attributes(
+              MatrixPlaceAttributes{.pitch = matrix.row_pitch, .transposed = transposed}),
+          .operands = {operand(dtype, Access::kRead, {place.num_elems()}),
+                       operand(dtype, Access::kWrite, {rows, columns})}},
+         std::array{BufferRange{means, place.begin, place.end}, x}, label_of(matrix));
+  return x;
+}
+
+void MuonTasks::orthogonalize(const LayerMatrix& matrix, const BufferRange& x,
+                              BufferId directions) {
+  ProgramBuilder& builder = writer_.builder();
+  const DType dtype = options_.muon.dtype;
+  const auto [rows, columns, transposed] = work_of(matrix);
+  const Label label = label_of(matrix);
   /// Sums over the ranks that hold the other columns.
   const auto sum_over_columns = [&](const BufferRange& range, const std::string& what) {
     if (!matrix.group.empty()) {
       Label at = label;
       at.phase = Phase::kComm;
-      at.site = builder.site(fmt::format("{}.{}", name, what));
+      at.site = builder.site(fmt::format("{}.{}", name_of(matrix), what));
       writer_.all_reduce(range, matrix.group, at);
     }
   };
-  const MatrixPlaceAttributes at{.pitch = matrix.row_pitch, .transposed = transposed};
   const Shape whole{rows, columns};
   const Shape square{rows, rows};
-  const Shape flat{place.num_elems()};
-  const BufferRange x = scratch("x", rows * columns);
-  add_op({.op = std::string(kTakeMatrixOp.name),
-          .attributes = to_attributes(at),
-          .operands = {operand(dtype, Access::kRead, flat), operand(dtype, Access::kWrite, whole)}},
-         std::array{BufferRange{means, place.begin, place.end}, x}, label);
-  const BufferRange squares =
-      builder.whole(writer_.step_buffer(name + ".squares", DType::kF64, 1, BufferRole::kScratch));
+  const BufferRange squares = add_scratch(matrix, "squares", 1, DType::kF64);
   add_op({.op = std::string(kMatrixSquaresOp.name),
           .attributes = {},
           .operands = {operand(dtype, Access::kRead, {rows * columns}),
@@ -159,9 +174,9 @@ void MuonTasks::orthogonalize(const LayerMatrix& matrix, BufferId means, BufferI
           .operands = {operand(DType::kF64, Access::kRead, {1}),
                        operand(dtype, Access::kReadWrite, {rows * columns})}},
          std::array{squares, x}, label);
-  const BufferRange gram = scratch("gram", rows * rows);
-  const BufferRange polynomial = scratch("polynomial", rows * rows);
-  const BufferRange product = scratch("product", rows * columns);
+  const BufferRange gram = add_scratch(matrix, "gram", rows * rows, dtype);
+  const BufferRange polynomial = add_scratch(matrix, "polynomial", rows * rows, dtype);
+  const BufferRange product = add_scratch(matrix, "product", rows * columns, dtype);
   const auto add_product = [&](const BufferRange& from, const Shape& shape, const BufferRange& to) {
     add_op({.op = std::string(kLinearOp.name),
             .attributes = to_attributes(LinearAttributes{}),
@@ -191,12 +206,29 @@ void MuonTasks::orthogonalize(const LayerMatrix& matrix, BufferId means, BufferI
         std::array{polynomial, x, product}, label);
     add_sum({.x_weight = 1.0, .y_weight = kOfX}, product, x);
   }
+  const UnitRange place = span_of(matrix);
   add_op({.op = std::string(kPutMatrixOp.name),
           .attributes = to_attributes(
-              PutMatrixAttributes{.place = at, .factor = factor_of(options_.muon.scale, matrix)}),
+              PutMatrixAttributes{.place = {.pitch = matrix.row_pitch, .transposed = transposed},
+                                  .factor = factor_of(options_.muon.scale, matrix)}),
           .operands = {operand(dtype, Access::kRead, whole),
-                       operand(dtype, Access::kReadWrite, flat)}},
+                       operand(dtype, Access::kReadWrite, {place.num_elems()})}},
          std::array{x, BufferRange{directions, place.begin, place.end}}, label);
+}
+
+void MuonTasks::orthogonalize_own(size_t unit, const UnitBuffer& matrices) {
+  const int64_t index = own_index(unit);
+  std::vector<std::pair<const LayerMatrix*, BufferRange>> taken;
+  for (size_t i = 0; i < layout_.matrices.size(); ++i) {
+    const LayerMatrix& matrix = layout_.matrices[i];
+    if (matrix.unit == unit && owner_of_[i] == index) {
+      taken.emplace_back(&matrix, take(matrix, matrices.buffer));
+    }
+  }
+  writer_.fill_zero(matrices.all(), units_.label(unit, Phase::kOptimizer));
+  for (const auto& [matrix, x] : taken) {
+    orthogonalize(*matrix, x, matrices.buffer);
+  }
 }
 
 void MuonTasks::add_update(size_t unit, const UpdateRun& run, const State& state,
@@ -255,16 +287,8 @@ void MuonTasks::update(size_t unit, const State& state) {
                        comm_label("means"));
     means = whole;
   }
-  UnitBuffer directions{writer_.step_buffer("muon_directions." + facts.name, options_.muon.dtype,
-                                            facts.num_elems, BufferRole::kScratch),
-                        {0, facts.num_elems}};
-  writer_.fill_zero(directions.all(), units_.label(unit, Phase::kOptimizer));
-  const int64_t index = own_index(unit);
-  for (size_t i = 0; i < layout_.matrices.size(); ++i) {
-    if (layout_.matrices[i].unit == unit && owner_of_[i] == index) {
-      orthogonalize(layout_.matrices[i], means, directions.buffer);
-    }
-  }
+  UnitBuffer directions{means, {0, facts.num_elems}};
+  orthogonalize_own(unit, directions);
   if (sharded) {
     const UnitBuffer part{
         writer_.step_buffer("own_muon_directions." + facts.name, options_.muon.dtype,

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "parallel/optimizer_options.h"
@@ -53,8 +55,19 @@ class MuonTasks {
   void assign_owners();
   /// This rank's elements of what is orthogonalised.
   BufferId add_means(size_t unit, const State& state);
-  /// Orthogonalises a matrix of `means`, the whole unit, into its place in `directions`.
-  void orthogonalize(const LayerMatrix& matrix, BufferId means, BufferId directions);
+  std::string name_of(const LayerMatrix& matrix) const;
+  Label label_of(const LayerMatrix& matrix);
+  /// For `num_elems` elements while the matrix is updated.
+  BufferRange add_scratch(const LayerMatrix& matrix, std::string_view what, int64_t num_elems,
+                          DType dtype);
+  /// Copies a matrix of `means`, the whole unit. Returns the copy, x.
+  BufferRange take(const LayerMatrix& matrix, BufferId means);
+  /// Orthogonalises x, a copy of the matrix, into the matrix's place in `directions`.
+  void orthogonalize(const LayerMatrix& matrix, const BufferRange& x, BufferId directions);
+  /// Orthogonalises this rank's matrices of a whole unit in place, and zeroes all else in it. A
+  /// rank without matrices of the unit, too, can so send it only after it was gathered: were that
+  /// not so, its step could be put in an order in which other ranks cannot make these calls.
+  void orthogonalize_own(size_t unit, const UnitBuffer& matrices);
   void add_update(size_t unit, const UpdateRun& run, const State& state,
                   const UnitBuffer& directions);
   void add_op(const OpSpec& spec, std::span<const BufferRange> ranges, const Label& label);

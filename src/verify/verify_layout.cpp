@@ -197,7 +197,9 @@ RunConfig shrunken(const RunConfig& config) {
   if (model.layers.has(kMoeBlock)) {
     shrink_experts(small.model, model, parallel.tensor);
   }
-  small.moe.force_skew = 0;  // tokens of the comparison are its own, and few
+  // Forced choices are by a token's place on its rank, which one rank numbers otherwise.
+  small.moe.force_balance = false;
+  small.moe.force_skew = 0;
   small.moe.replay.clear();
   small.moe.record.clear();
   small.model.vocabulary = 101;
@@ -255,8 +257,7 @@ LayoutComparison compare_with_one_rank(const RunSpec& run, const VerifyOptions& 
     }
   };
   LayoutComparison comparison;
-  // A step that lacks room for rows of experts runs again with the results of enough room.
-  const RunSpec ample = run.reruns_overflow ? with_full_room(run) : run;
+  const RunSpec ample = with_full_room(run);  // one rank never lacks room for rows of experts
   const RunSpec alone = resolve_run(one_rank(config), 0);
   const LayoutRunOptions run_options = layout_run_options(run, options.threads_per_rank);
   {

@@ -48,8 +48,8 @@ struct LayoutComparison {
 };
 
 /// Runs the layout of `run` and one rank with the same weights and tokens, and compares losses,
-/// every gradient and every updated weight. `run` is usually `shrunken`. Throws DeviceError as the
-/// steps do.
+/// every gradient and every updated weight. `run` is usually `shrunken`; its ranks have room for
+/// all rows of experts, whatever moe.capacity says. Throws DeviceError as the steps do.
 LayoutComparison compare_with_one_rank(const RunSpec& run, const VerifyOptions& options);
 
 }  // namespace braid

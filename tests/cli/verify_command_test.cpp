@@ -5,6 +5,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class VerifyCommand : public Cli {
  protected:
@@ -42,6 +43,28 @@ TEST_F(VerifyCommand, ShrinksSequencesToRowsThatTensorRanksCanShare) {
                          "parallel.sequence_parallel=true", "--set", "model.heads=3", "--set",
                          "model.width=36", "--set", "model.ffn=48", "--set", "train.sequence=36"}),
               HasSubstr("equal "));
+}
+
+// What becomes of rows without room is no property of the layout, and no bug.
+TEST_F(VerifyCommand, SaysThatExpertsHaveRoomForAllRows) {
+  const auto output_with = [&](const std::string& on_overflow) {
+    return output_of({"verify",  "run.toml",
+                      "--steps", "1",
+                      "--set",   "model.family=olmoe",
+                      "--set",   "model.experts=4",
+                      "--set",   "model.experts_per_token=2",
+                      "--set",   "model.expert_ffn=8",
+                      "--set",   "parallel.ranks=2",
+                      "--set",   "parallel.expert=2",
+                      "--set",   "moe.capacity=0.5",
+                      "--set",   "moe.on_overflow=" + on_overflow});
+  };
+  EXPECT_THAT(output_with("drop"),
+              AllOf(HasSubstr("with moe.capacity = 0.5 and on_overflow = \"drop\" the run drops "),
+                    HasSubstr("equal ")));
+  EXPECT_THAT(output_with("error"), AllOf(HasSubstr("the run stops "), HasSubstr("equal ")));
+  EXPECT_THAT(output_with("rerun"),
+              AllOf(Not(HasSubstr("experts   have room")), HasSubstr("equal ")));
 }
 
 TEST_F(VerifyCommand, RefusesImpossibleLayouts) {

@@ -64,5 +64,12 @@ INSTANTIATE_TEST_SUITE_P(
                 "memory.offload_min_bytes=1"}},
         6)));
 
+// Some ranks have no matrix of a layer: what they order must suit ranks that have.
+INSTANTIATE_TEST_SUITE_P(MatricesOfFewRanks, ListScheduleParity,
+                         testing::Values(Layout{
+                             kLlamaModel,
+                             "ranks=8 shard=optimizer model.layers=2 optimizer.name=muon "
+                             "optimizer.muon_steps=1"}));
+
 }  // namespace
 }  // namespace braid

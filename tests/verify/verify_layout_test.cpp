@@ -7,6 +7,7 @@
 
 #include "config/validate.h"
 #include "model/families.h"
+#include "plan/more_room.h"
 #include "plan/run_plan.h"
 #include "support/engine_runs.h"
 
@@ -102,22 +103,37 @@ TEST(VerifyLayout, KeepsBothKindsOfBiasesOfRouters) {
   }
 }
 
-// The steps of such a run have the results of enough room.
-TEST(VerifyLayout, GivesRanksRoomForAllRowsThatRunAgain) {
+RunConfig with_expert_ranks() {
   RunConfig config = small_config();
   config.model.experts = 4;
   config.model.experts_per_token = 2;
   config.model.expert_ffn = 8;
   config.parallel.ranks = 2;
   config.parallel.expert = 2;
+  return config;
+}
+
+// What a rank does with rows that it has no room for is not part of the layout.
+TEST(VerifyLayout, GivesRanksRoomForAllRowsOfExperts) {
+  RunConfig config = with_expert_ranks();
   config.moe.capacity = 0.5;
-  const auto loss_difference = [&] {
+  for (const char* const on_overflow : {"rerun", "error", "drop"}) {
+    config.moe.on_overflow = on_overflow;
     validate(config);
-    return compare_with_one_rank(resolve_run(shrunken(resolved(config)), 0), {.steps = 1}).loss_f64;
-  };
-  EXPECT_LT(loss_difference(), 1e-12);
-  config.moe.on_overflow = "drop";
-  EXPECT_GT(loss_difference(), 1e-6);
+    const RunSpec run = resolve_run(shrunken(resolved(config)), 0);
+    EXPECT_TRUE(may_overflow(run));
+    EXPECT_LT(compare_with_one_rank(run, {.steps = 1}).worst_gradient(), 1e-12) << on_overflow;
+  }
+}
+
+// Ranks that share a sequence number its tokens otherwise than one rank.
+TEST(VerifyLayout, DoesNotForceTheChoiceOfExperts) {
+  RunConfig config = with_expert_ranks();
+  config.parallel.context = 2;
+  config.moe.force_balance = true;
+  validate(config);
+  const RunSpec run = resolve_run(shrunken(resolved(config)), 0);
+  EXPECT_LT(compare_with_one_rank(run, {.steps = 1}).worst_gradient(), 1e-12);
 }
 
 }  // namespace
