@@ -1,9 +1,7 @@
 #include "runtime/engine.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 #include <set>
 #include <string>
@@ -14,60 +12,17 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "comm/tcp/socket_transport.h"
-#include "model/forward.h"
 #include "model/mtp.h"
 #include "ops/expert_exchange.h"
 #include "ops/optimizer.h"
-#include "ops/preference.h"
 #include "plan/more_room.h"
 #include "plan/rank_programs.h"
+#include "runtime/batch_inputs.h"
 #include "trace/peer_waits.h"
 #include "trace/rank_clocks.h"
 #include "trace/timeline_bytes.h"
 
 namespace braid {
-namespace {
-
-template <class T>
-void write_values(Executor& executor, std::string_view buffer, int64_t first_elem,
-                  std::span<const T> values) {
-  executor.write(buffer, first_elem * static_cast<int64_t>(sizeof(T)), std::as_bytes(values));
-}
-
-template <class T>
-std::vector<T> read_values(Executor& executor, std::string_view buffer, size_t count) {
-  std::vector<T> values(count);
-  executor.read(buffer, 0, std::as_writable_bytes(std::span(values)));
-  return values;
-}
-
-/// 1 / number of labels that are not ignored, over all ranks and microbatches; of those `depth` or
-/// more behind the beginning of their sequence.
-float loss_scale_of(const StepBatch& batch, int64_t depth = 0) {
-  int64_t valid = 0;
-  for (int64_t rank = batch.rank_begin(); rank < batch.rank_end(); ++rank) {
-    for (int64_t microbatch = 0; microbatch < batch.shape().num_microbatches; ++microbatch) {
-      valid += count_labels(batch.labels(rank, microbatch), batch.sequence_tokens(), depth);
-    }
-  }
-  return 1.0f / static_cast<float>(std::max<int64_t>(1, valid));
-}
-
-/// Of figures (ops/preference.h) of microbatches or ranks, one after the other, whose sums are
-/// those of the step.
-PreferenceRecord preference_of(std::span<const float> figures) {
-  std::array<double, kPreferenceFigures> sums{};
-  for (size_t i = 0; i < figures.size(); ++i) {
-    sums[i % sums.size()] += static_cast<double>(figures[i]);
-  }
-  return {.chosen_reward = sums[0],
-          .rejected_reward = sums[1],
-          .accuracy = sums[2],
-          .chosen_logp = sums[3],
-          .rejected_logp = sums[4]};
-}
-
-}  // namespace
 
 int threads_per_rank(int64_t configured, int64_t num_ranks) {
   const auto cores = static_cast<int64_t>(std::max(1u, std::thread::hardware_concurrency()));
@@ -231,112 +186,6 @@ std::vector<Executor*> Engine::executors_by_rank() const {
   return executors;
 }
 
-void Engine::run_all(size_t program_index) {
-  check(steps_in_flight() == 0, "program {} is to run with {} steps in flight", program_index,
-        steps_in_flight());
-  run_ranks(executors(), program_index);
-}
-
-bool Engine::has_buffer(size_t rank, size_t program_index, std::string_view name) const {
-  return std::ranges::any_of(
-      plan_of_rank(plan_, static_cast<int>(rank)).programs[program_index].buffers,
-      [&](const Buffer& buffer) { return buffer.name == name; });
-}
-
-/// The positions of a rank's tokens in a sequence.
-std::vector<int64_t> Engine::positions_of(size_t rank, const StepBatch& batch) const {
-  return context_shard(plan_.run.mesh, static_cast<int>(rank), plan_.run.parallel)
-      .position_list(batch.sequence_tokens());
-}
-
-/// The same after the exchange of heads for sequence.
-std::vector<int64_t> Engine::exchanged_positions_of(size_t rank, const StepBatch& batch) const {
-  return context_shard(plan_.run.mesh, static_cast<int>(rank), plan_.run.parallel)
-      .outer_shard()
-      .position_list(batch.sequence_tokens());
-}
-
-/// Ranks with the embedding get tokens, ranks with the loss get labels, those whose layers separate
-/// documents get their starts.
-void Engine::fill_inputs(size_t local, const StepBatch& batch,
-                         const StepExchange::Values& values) const {
-  const size_t rank = ranks_[local];
-  const int data_rank = plan_.run.mesh.position(static_cast<int>(rank)).data;
-  const std::vector<int64_t> positions = positions_of(rank, batch);
-  const auto fill = [&](std::span<int32_t> to, const std::vector<int32_t>& from,
-                        size_t microbatch) {
-    const size_t rows = from.size();
-    check(to.size() == rows * static_cast<size_t>(plan_.run.num_microbatches),
-          "{} tokens of a microbatch for {} microbatches of {}", from.size(),
-          plan_.run.num_microbatches, to.size());
-    std::ranges::copy(from, to.subspan(microbatch * rows, rows).begin());
-  };
-  for (int64_t microbatch = 0; microbatch < plan_.run.num_microbatches; ++microbatch) {
-    const auto index = static_cast<size_t>(microbatch);
-    if (!values.tokens.empty()) {
-      fill(values.tokens, batch.tokens_at(data_rank, microbatch, positions), index);
-    }
-    if (!values.labels.empty()) {
-      fill(values.labels, batch.labels_at(data_rank, microbatch, positions), index);
-    }
-    if (!values.reference.empty()) {
-      const std::vector<float> reference = reference_inputs(rank, batch, microbatch);
-      std::ranges::copy(reference, values.reference.subspan(index * reference.size()).begin());
-    }
-    if (!values.document_starts.empty()) {
-      fill(values.document_starts, batch.document_starts_at(data_rank, microbatch, positions),
-           index);
-    }
-    if (!values.exchanged_document_starts.empty()) {
-      fill(values.exchanged_document_starts,
-           batch.document_starts_at(data_rank, microbatch, exchanged_positions_of(rank, batch)),
-           index);
-    }
-  }
-  if (!values.mtp_labels.empty()) {
-    fill_mtp_inputs(local, batch, values);
-  }
-}
-
-/// The input "reference" [B,2] of a microbatch (ops/preference.h).
-std::vector<float> Engine::reference_inputs(size_t rank, const StepBatch& batch,
-                                            int64_t microbatch) const {
-  const int data_rank = plan_.run.mesh.position(static_cast<int>(rank)).data;
-  const std::span<const int32_t> labels = batch.labels(data_rank, microbatch);
-  const auto sequence = static_cast<size_t>(batch.sequence_tokens());
-  std::vector<float> inputs;
-  for (const float reference : batch.references(data_rank, microbatch)) {
-    const auto of_sequence = labels.subspan(inputs.size() / kReferenceColumns * sequence, sequence);
-    const int64_t answer =
-        std::max<int64_t>(count_labels(of_sequence, batch.sequence_tokens(), 0), 1);
-    inputs.push_back(reference);
-    inputs.push_back(plan_.run.averages_answers() ? 1.0f / static_cast<float>(answer) : 1.0f);
-  }
-  return inputs;
-}
-
-/// Shifted tokens and labels of multi-token prediction.
-void Engine::fill_mtp_inputs(size_t local, const StepBatch& batch,
-                             const StepExchange::Values& values) const {
-  const int data_rank = plan_.run.mesh.position(static_cast<int>(ranks_[local])).data;
-  const std::vector<int64_t> positions = positions_of(ranks_[local], batch);
-  auto tokens = values.mtp_tokens.begin();
-  auto labels = values.mtp_labels.begin();
-  for (int64_t depth = 1; depth <= plan_.run.model.mtp_depth; ++depth) {
-    for (int64_t microbatch = 0; microbatch < plan_.run.num_microbatches; ++microbatch) {
-      const auto shifted = [&](std::span<const int32_t> from, int32_t beyond) {
-        return take_positions(shift_sequences(from, batch.sequence_tokens(), depth, beyond),
-                              batch.sequence_tokens(), positions);
-      };
-      tokens = std::ranges::copy(shifted(batch.tokens(data_rank, microbatch), 0), tokens).out;
-      labels = std::ranges::copy(shifted(batch.labels(data_rank, microbatch), -1), labels).out;
-    }
-  }
-  check(labels == values.mtp_labels.end() && tokens == values.mtp_tokens.end(),
-        "tokens of multi-token prediction: {} of {}", labels - values.mtp_labels.begin(),
-        values.mtp_labels.size());
-}
-
 void Engine::begin_step(const StepBatch& batch, const OptimizerConfig& optimizer,
                         double learning_rate, int64_t step) {
   check(steps_in_flight() < max_in_flight_, "step {} begins with {} in flight", step,
@@ -351,7 +200,7 @@ void Engine::begin_step(const StepBatch& batch, const OptimizerConfig& optimizer
   }
   for (size_t local = 0; local < executors_.size(); ++local) {
     const StepExchange::Values& values = exchanges_[local].slot(slot);
-    fill_inputs(local, batch, values);
+    BatchInputs(plan_.run, static_cast<int>(ranks_[local]), batch).fill(values);
     std::ranges::fill(values.loss_scale, loss_scale);
     std::copy_n(mtp_scales.begin(), values.mtp_loss_scales.size(), values.mtp_loss_scales.begin());
     const size_t num_scalars = values.optimizer_scalars.size();
@@ -535,10 +384,12 @@ StepResult Engine::train_step(const StepBatch& batch, const OptimizerConfig& opt
 }
 
 void Engine::check_last_step() {
+  check(steps_in_flight() == 0, "the last step is to run again with {} in flight",
+        steps_in_flight());
   for (Executor* const executor : executors()) {
     executor->set_finite_checks(true);
   }
-  run_all(kTrainProgram);
+  run_ranks(executors(), kTrainProgram);
   for (Executor* const executor : executors()) {
     executor->set_finite_checks(false);
   }
@@ -552,147 +403,26 @@ ReplicaDifference Engine::replica_difference() {
   return replicas_->difference();
 }
 
-/// The rank's tokens and labels of a microbatch.
-void Engine::write_eval_inputs(size_t local, const StepBatch& batch, int64_t microbatch) {
-  const size_t rank = ranks_[local];
-  Executor& executor = *executors_[local];
-  const int data_rank = plan_.run.mesh.position(static_cast<int>(rank)).data;
-  const std::vector<int64_t> positions = positions_of(rank, batch);
-  if (has_buffer(rank, kEvalProgram, "eval.tokens")) {
-    write_values<int32_t>(executor, "eval.tokens", 0,
-                          batch.tokens_at(data_rank, microbatch, positions));
-  }
-  const auto write_starts = [&](std::string_view name, const std::vector<int64_t>& at) {
-    const std::string buffer = fmt::format("eval.{}", name);
-    if (has_buffer(rank, kEvalProgram, buffer)) {
-      write_values<int32_t>(executor, buffer, 0,
-                            batch.document_starts_at(data_rank, microbatch, at));
-    }
-  };
-  write_starts(kDocumentStarts, positions);
-  write_starts(kExchangedDocumentStarts, exchanged_positions_of(rank, batch));
-  if (has_buffer(rank, kEvalProgram, "eval.labels")) {
-    write_values<int32_t>(executor, "eval.labels", 0,
-                          batch.labels_at(data_rank, microbatch, positions));
-  }
-  if (has_buffer(rank, kEvalProgram, "eval.loss_scale")) {
-    const std::array scale{loss_scale_of(batch)};
-    write_values<float>(executor, "eval.loss_scale", 0, scale);
-  }
-  const std::string reference = fmt::format("eval.{}", kReferenceValue);
-  if (has_buffer(rank, kEvalProgram, reference)) {
-    write_values<float>(executor, reference, 0, reference_inputs(rank, batch, microbatch));
-  }
+Evaluation Engine::evaluation() const {
+  check(steps_in_flight() == 0, "an evaluation is to run with {} steps in flight",
+        steps_in_flight());
+  return {plan_, ranks_, executors(), processes_};
 }
 
 EvaluationResult Engine::evaluate(const StepBatch& batch) {
-  EvaluationResult result = evaluate_once(batch);
+  EvaluationResult result = evaluation().evaluate(batch);
   while (std::isnan(result.loss) && plan_.run.reruns_overflow && make_more_room()) {
-    result = evaluate_once(batch);
+    result = evaluation().evaluate(batch);
   }
   return result;
-}
-
-/// The forward of a microbatch.
-void Engine::run_eval(const StepBatch& batch, int64_t microbatch) {
-  for (size_t local = 0; local < executors_.size(); ++local) {
-    write_eval_inputs(local, batch, microbatch);
-  }
-  run_all(kEvalProgram);
-}
-
-/// Reads what tensor ranks have in common from the first of them; zeros for those that have no
-/// part.
-void Engine::append_result(std::vector<float>& results, size_t local, std::string_view name,
-                           int64_t elems) const {
-  const size_t rank = ranks_[local];
-  const bool counts = plan_.run.mesh.position(static_cast<int>(rank)).tensor == 0 &&
-                      has_buffer(rank, kEvalProgram, name);
-  const std::vector<float> values = counts ? read_values<float>(*executors_[local], name, elems)
-                                           : std::vector<float>(static_cast<size_t>(elems), 0.0f);
-  results.insert(results.end(), values.begin(), values.end());
-}
-
-EvaluationResult Engine::evaluate_once(const StepBatch& batch) {
-  const bool pairs = plan_.run.preference.has_value();
-  const size_t width = pairs ? 1 + kPreferenceFigures : 1;
-  std::vector<float> own;  // [microbatches, ranks of this process, width]
-  for (int64_t microbatch = 0; microbatch < plan_.run.num_microbatches; ++microbatch) {
-    run_eval(batch, microbatch);
-    for (size_t local = 0; local < executors_.size(); ++local) {
-      append_result(own, local, "eval.loss", 1);
-      if (pairs) {
-        append_result(own, local, fmt::format("eval.{}", kPreferenceValue), kPreferenceFigures);
-      }
-    }
-  }
-  const std::vector<float> all = results_of_ranks(own, width);
-  EvaluationResult result;
-  std::vector<float> figures;
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (i % width == 0) {
-      result.loss += all[i];
-    } else {
-      figures.push_back(all[i]);
-    }
-  }
-  if (pairs) {
-    result.preference = preference_of(figures);
-  }
-  return result;
-}
-
-/// Of `own` [microbatches, ranks of this process, width]: the same of all ranks, in the order of
-/// ranks, independent of the distribution to processes.
-std::vector<float> Engine::results_of_ranks(const std::vector<float>& own, size_t width) const {
-  if (processes_ == nullptr) {
-    return own;
-  }
-  const auto bytes = std::as_bytes(std::span(own));
-  const std::vector<std::string> given = processes_->all_gather(
-      "results", std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
-  std::vector<float> all(given.size() * own.size());
-  for (size_t process = 0; process < given.size(); ++process) {
-    check(given[process].size() == bytes.size(), "{} bytes of results", given[process].size());
-    for (size_t at = 0; at < own.size(); at += width) {  // one rank for each process
-      std::memcpy(&all[at * given.size() + process * width],
-                  given[process].data() + at * sizeof(float), width * sizeof(float));
-    }
-  }
-  return all;
 }
 
 std::vector<float> Engine::log_probabilities(const StepBatch& batch) {
   check(plan_.run.preference.has_value(), "the run has no sequences with a loss of their own");
-  std::vector<float> found = log_probabilities_once(batch);
+  std::vector<float> found = evaluation().log_probabilities(batch);
   const auto is_nan = [](float value) { return std::isnan(value); };
   while (std::ranges::any_of(found, is_nan) && plan_.run.reruns_overflow && make_more_room()) {
-    found = log_probabilities_once(batch);
-  }
-  return found;
-}
-
-std::vector<float> Engine::log_probabilities_once(const StepBatch& batch) {
-  const int64_t width = batch.shape().microbatch;
-  std::vector<float> own;
-  for (int64_t microbatch = 0; microbatch < plan_.run.num_microbatches; ++microbatch) {
-    run_eval(batch, microbatch);
-    for (size_t local = 0; local < executors_.size(); ++local) {
-      append_result(own, local, fmt::format("eval.{}", kSequenceLossesValue), width);
-    }
-  }
-  const std::vector<float> all = results_of_ranks(own, static_cast<size_t>(width));
-  const int num_ranks = plan_.run.mesh.num_ranks();
-  std::vector<float> found(static_cast<size_t>(batch.shape().samples_per_step()), 0.0f);
-  auto next = all.begin();
-  for (int64_t microbatch = 0; microbatch < plan_.run.num_microbatches; ++microbatch) {
-    for (int rank = 0; rank < num_ranks; ++rank) {
-      const int64_t first =
-          first_sample_of(batch.shape(), 0, plan_.run.mesh.position(rank).data, microbatch);
-      for (int64_t i = 0; i < width; ++i) {  // context ranks add up their tokens'
-        found[static_cast<size_t>(first + i)] -= *next++;
-      }
-    }
+    found = evaluation().log_probabilities(batch);
   }
   return found;
 }

@@ -15,6 +15,7 @@
 #include "report/records.h"
 #include "runtime/device.h"
 #include "runtime/device_shards.h"
+#include "runtime/evaluation.h"
 #include "runtime/rank_routing.h"
 #include "runtime/replica_check.h"
 #include "runtime/step_exchange.h"
@@ -63,11 +64,6 @@ struct StepResult {
   bool skipped = false;     ///< the gradient norm was not finite, so nothing was updated
   int64_t reruns = 0;       ///< times that it ran again because rows of experts had no room
   int64_t lateness_ns = 0;  ///< time between the end of the step and the end of the wait for it
-};
-
-struct EvaluationResult {
-  double loss = 0;  ///< as in StepResult
-  std::optional<PreferenceRecord> preference = {};
 };
 
 /// The executors of this process's ranks, and the data that the host exchanges with them between
@@ -153,7 +149,6 @@ class Engine {
   std::vector<Executor*> executors() const;
   std::vector<Executor*> executors_by_rank() const;
   std::vector<RankTimeline> collect_timelines() const;
-  void run_all(size_t program_index);
   void launch_slot(size_t slot);
   void wait_for_slot(size_t slot);
   StepResult result_of(size_t slot) const;
@@ -162,22 +157,7 @@ class Engine {
   void record_routing(size_t slot) const;
   bool lacked_room(size_t slot) const;
   bool make_more_room();
-  EvaluationResult evaluate_once(const StepBatch& batch);
-  std::vector<float> log_probabilities_once(const StepBatch& batch);
-  std::vector<int64_t> positions_of(size_t rank, const StepBatch& batch) const;
-  std::vector<int64_t> exchanged_positions_of(size_t rank, const StepBatch& batch) const;
-  void fill_inputs(size_t local, const StepBatch& batch, const StepExchange::Values& values) const;
-  void fill_mtp_inputs(size_t local, const StepBatch& batch,
-                       const StepExchange::Values& values) const;
-  void write_eval_inputs(size_t local, const StepBatch& batch, int64_t microbatch);
-  void run_eval(const StepBatch& batch, int64_t microbatch);
-  void append_result(std::vector<float>& results, size_t local, std::string_view name,
-                     int64_t elems) const;
-  std::vector<float> results_of_ranks(const std::vector<float>& own, size_t width) const;
-  std::vector<float> reference_inputs(size_t rank, const StepBatch& batch,
-                                      int64_t microbatch) const;
-
-  bool has_buffer(size_t rank, size_t program_index, std::string_view name) const;
+  Evaluation evaluation() const;
 
   RunPlan plan_;
   StateMap state_map_;

@@ -252,19 +252,5 @@ TEST(Engine, Bfloat16TrainsWithFloat32MainWeights) {
               0.02);  // 8 bits of mantissa in weights and activations
 }
 
-TEST(Engine, EvaluationLeavesTheWeightsAlone) {
-  const RunConfig config = resolved(small_config());
-  Engine engine(plan_run(resolve_run(config, 50)), {});
-  engine.write_state(initial_state(engine.plan().layout, engine.plan().run.model, 5));
-  const NoisySequences source(16);
-  BatchLoader loader(source, {.shape = {.num_ranks = 1, .num_microbatches = 4, .microbatch = 2}});
-  const StepBatch batch = *loader.next();
-  const double before = engine.evaluate(batch).loss;
-  EXPECT_EQ(engine.evaluate(batch).loss, before);
-  const StepResult step = engine.train_step(batch, config.optimizer, 1e-3, 1);
-  EXPECT_NEAR(step.loss, before, 1e-5);
-  EXPECT_LT(engine.evaluate(batch).loss, before);
-}
-
 }  // namespace
 }  // namespace braid
