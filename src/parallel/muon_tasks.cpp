@@ -50,7 +50,23 @@ double MuonTasks::Work::flops() const {
 MuonTasks::MuonTasks(TaskWriter& writer, const ParameterLayout& layout, UnitBuffers& units,
                      const OptimizerOptions& options)
     : writer_(writer), layout_(layout), units_(units), options_(options) {
+  find_whole_matrices();
   assign_owners();
+}
+
+/// All ranks update parts of a unit of the same size, one after the other.
+void MuonTasks::find_whole_matrices() {
+  for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
+    const int64_t part = units_.owned(unit).num_elems();
+    parts_have_whole_matrices_.push_back(part < layout_.units[unit].num_elems);
+  }
+  for (const LayerMatrix& matrix : layout_.matrices) {
+    const int64_t part = units_.owned(matrix.unit).num_elems();
+    const UnitRange place = span_of(matrix);
+    if (place.begin / part != (place.end - 1) / part) {
+      parts_have_whole_matrices_[matrix.unit] = false;
+    }
+  }
 }
 
 MuonTasks::Work MuonTasks::work_of(const LayerMatrix& matrix) {
@@ -70,7 +86,8 @@ int64_t MuonTasks::own_index(size_t unit) {
 }
 
 /// Gives the largest matrix first, each to the rank with the least work so far. All ranks that
-/// share matrices arrive at the same owners, because they have the same layout.
+/// share matrices arrive at the same owners, because they have the same layout. Matrices that lie
+/// in one rank's part are that rank's.
 void MuonTasks::assign_owners() {
   const std::vector<LayerMatrix>& matrices = layout_.matrices;
   std::vector<size_t> order(matrices.size());
@@ -80,6 +97,9 @@ void MuonTasks::assign_owners() {
   owner_of_.resize(matrices.size());
   std::map<std::string_view, std::vector<double>> work;  // by group
   for (const size_t i : order) {
+    if (parts_have_whole_matrices_[matrices[i].unit]) {
+      continue;
+    }
     const std::string_view group = owners(matrices[i].unit);
     std::vector<double>& load = work[group];
     load.resize(static_cast<size_t>(writer_.groups().size(group)));
@@ -94,7 +114,14 @@ void MuonTasks::add_op(const OpSpec& spec, std::span<const BufferRange> ranges,
   writer_.builder().add_task(spec, ranges, writer_.stream(), label);
 }
 
-BufferId MuonTasks::add_means(size_t unit, const State& state) {
+bool MuonTasks::is_own(size_t matrix) {
+  const LayerMatrix& facts = layout_.matrices[matrix];
+  const UnitRange own = units_.owned(facts.unit);
+  return parts_have_whole_matrices_[facts.unit] ? own.begin <= facts.begin && facts.begin < own.end
+                                                : owner_of_[matrix] == own_index(facts.unit);
+}
+
+UnitBuffer MuonTasks::add_means(size_t unit, const State& state) {
   ProgramBuilder& builder = writer_.builder();
   const UnitRange own = units_.owned(unit);
   const Shape shape{own.num_elems()};
@@ -112,7 +139,7 @@ BufferId MuonTasks::add_means(size_t unit, const State& state) {
          std::array{units_.main_grads(unit).all(), builder.whole(state.grad_scale),
                     builder.whole(state.scalars), state.exp_avg.all(), builder.whole(means)},
          units_.label(unit, Phase::kOptimizer));
-  return means;
+  return {means, own};
 }
 
 std::string MuonTasks::name_of(const LayerMatrix& matrix) const {
@@ -131,7 +158,7 @@ BufferRange MuonTasks::add_scratch(const LayerMatrix& matrix, std::string_view w
                                                      dtype, num_elems, BufferRole::kScratch));
 }
 
-BufferRange MuonTasks::take(const LayerMatrix& matrix, BufferId means) {
+BufferRange MuonTasks::take(const LayerMatrix& matrix, const UnitBuffer& means) {
   const DType dtype = options_.muon.dtype;
   const auto [rows, columns, transposed] = work_of(matrix);
   const UnitRange place = span_of(matrix);
@@ -141,12 +168,12 @@ BufferRange MuonTasks::take(const LayerMatrix& matrix, BufferId means) {
               MatrixPlaceAttributes{.pitch = matrix.row_pitch, .transposed = transposed}),
           .operands = {operand(dtype, Access::kRead, {place.num_elems()}),
                        operand(dtype, Access::kWrite, {rows, columns})}},
-         std::array{BufferRange{means, place.begin, place.end}, x}, label_of(matrix));
+         std::array{means.at(place), x}, label_of(matrix));
   return x;
 }
 
 void MuonTasks::orthogonalize(const LayerMatrix& matrix, const BufferRange& x,
-                              BufferId directions) {
+                              const UnitBuffer& directions) {
   ProgramBuilder& builder = writer_.builder();
   const DType dtype = options_.muon.dtype;
   const auto [rows, columns, transposed] = work_of(matrix);
@@ -213,22 +240,67 @@ void MuonTasks::orthogonalize(const LayerMatrix& matrix, const BufferRange& x,
                                   .factor = factor_of(options_.muon.scale, matrix)}),
           .operands = {operand(dtype, Access::kRead, whole),
                        operand(dtype, Access::kReadWrite, {place.num_elems()})}},
-         std::array{x, BufferRange{directions, place.begin, place.end}}, label);
+         std::array{x, directions.at(place)}, label);
 }
 
 void MuonTasks::orthogonalize_own(size_t unit, const UnitBuffer& matrices) {
-  const int64_t index = own_index(unit);
   std::vector<std::pair<const LayerMatrix*, BufferRange>> taken;
   for (size_t i = 0; i < layout_.matrices.size(); ++i) {
-    const LayerMatrix& matrix = layout_.matrices[i];
-    if (matrix.unit == unit && owner_of_[i] == index) {
-      taken.emplace_back(&matrix, take(matrix, matrices.buffer));
+    if (layout_.matrices[i].unit == unit && is_own(i)) {
+      taken.emplace_back(&layout_.matrices[i], take(layout_.matrices[i], matrices));
     }
   }
   writer_.fill_zero(matrices.all(), units_.label(unit, Phase::kOptimizer));
   for (const auto& [matrix, x] : taken) {
-    orthogonalize(*matrix, x, matrices.buffer);
+    orthogonalize(*matrix, x, matrices);
   }
+}
+
+Label MuonTasks::comm_label(size_t unit, std::string_view what) {
+  Label label = units_.label(unit, Phase::kComm);
+  label.site = writer_.builder().site(fmt::format("{}.{}", layout_.units[unit].name, what));
+  return label;
+}
+
+/// The means of all ranks, of the whole unit.
+UnitBuffer MuonTasks::gather(size_t unit, UnitBuffer means) {
+  ProgramBuilder& builder = writer_.builder();
+  const ParameterUnit& facts = layout_.units[unit];
+  const ParameterDomain& domain = layout_.domain_of(unit);
+  const auto gathered = [&](std::string_view name, UnitRange range, std::string_view group,
+                            std::string_view what) {
+    const BufferId whole =
+        writer_.step_buffer(fmt::format("{}.{}", name, facts.name), options_.muon.dtype,
+                            range.num_elems(), BufferRole::kScratch);
+    writer_.all_gather(means.all(), builder.whole(whole), group, comm_label(unit, what));
+    return UnitBuffer{whole, range};
+  };
+  if (domain.splits_shards()) {
+    means = gathered("shard_muon_means", units_.held(unit), domain.replica_group, "replica_means");
+  }
+  if (domain.num_shards > 1) {
+    means = gathered("whole_muon_means", {0, facts.num_elems}, domain.shard_group, "means");
+  }
+  return means;
+}
+
+/// The directions of this rank's elements, of which one rank has other than zero.
+UnitBuffer MuonTasks::sum_over_owners(size_t unit, const UnitBuffer& directions) {
+  const ParameterDomain& domain = layout_.domain_of(unit);
+  if (domain.num_shards == 1) {
+    if (writer_.groups().size(domain.gradient_group) > 1) {
+      writer_.all_reduce(directions.all(), domain.gradient_group, comm_label(unit, "directions"));
+    }
+    return directions;
+  }
+  const UnitRange held = units_.held(unit);
+  const UnitBuffer part{
+      writer_.step_buffer("own_muon_directions." + layout_.units[unit].name, options_.muon.dtype,
+                          held.num_elems(), BufferRole::kScratch),
+      held};
+  writer_.reduce_scatter(directions.all(), part.all(), domain.shard_group,
+                         comm_label(unit, "directions"));
+  return part;
 }
 
 void MuonTasks::add_update(size_t unit, const UpdateRun& run, const State& state,
@@ -260,48 +332,16 @@ void MuonTasks::add_update(size_t unit, const UpdateRun& run, const State& state
 }
 
 void MuonTasks::update(size_t unit, const State& state) {
-  ProgramBuilder& builder = writer_.builder();
-  const ParameterUnit& facts = layout_.units[unit];
-  const ParameterDomain& domain = layout_.domain_of(unit);
-  const UnitRange held = units_.held(unit);
-  const bool sharded = domain.num_shards > 1;
-  const auto comm_label = [&](std::string_view what) {
-    Label label = units_.label(unit, Phase::kComm);
-    label.site = builder.site(fmt::format("{}.{}", facts.name, what));
-    return label;
-  };
-  BufferId means = add_means(unit, state);
-  if (domain.splits_shards()) {
-    const BufferId shard =
-        writer_.step_buffer("shard_muon_means." + facts.name, options_.muon.dtype, held.num_elems(),
-                            BufferRole::kScratch);
-    writer_.all_gather(builder.whole(means), builder.whole(shard), domain.replica_group,
-                       comm_label("replica_means"));
-    means = shard;
+  UnitBuffer matrices = add_means(unit, state);
+  if (parts_have_whole_matrices_[unit]) {
+    orthogonalize_own(unit, matrices);
+  } else {
+    matrices = gather(unit, matrices);
+    orthogonalize_own(unit, matrices);
+    matrices = sum_over_owners(unit, matrices);
   }
-  if (sharded) {
-    const BufferId whole =
-        writer_.step_buffer("whole_muon_means." + facts.name, options_.muon.dtype, facts.num_elems,
-                            BufferRole::kScratch);
-    writer_.all_gather(builder.whole(means), builder.whole(whole), domain.shard_group,
-                       comm_label("means"));
-    means = whole;
-  }
-  UnitBuffer directions{means, {0, facts.num_elems}};
-  orthogonalize_own(unit, directions);
-  if (sharded) {
-    const UnitBuffer part{
-        writer_.step_buffer("own_muon_directions." + facts.name, options_.muon.dtype,
-                            held.num_elems(), BufferRole::kScratch),
-        held};
-    writer_.reduce_scatter(directions.all(), part.all(), domain.shard_group,
-                           comm_label("directions"));
-    directions = part;
-  } else if (writer_.groups().size(domain.gradient_group) > 1) {
-    writer_.all_reduce(directions.all(), domain.gradient_group, comm_label("directions"));
-  }
-  for (const UpdateRun& run : facts.runs) {
-    add_update(unit, run, state, directions);
+  for (const UpdateRun& run : layout_.units[unit].runs) {
+    add_update(unit, run, state, matrices);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/parameters.h"
@@ -176,6 +177,53 @@ TEST(Muon, HasTheSameBitsInAnyShardAndOverlap) {
       EXPECT_EQ(outcome.state.exp_avg, copies.state.exp_avg);
     }
   }
+}
+
+/// Parts of two ranks have three of the four experts' first matrices, and one and all second ones.
+RunConfig experts_config() {
+  RunConfig config = muon_config();
+  config.model.family = "qwen3";
+  config.model.pattern = "attention+moe*2";
+  config.model.layers.reset();
+  config.model.experts = 4;
+  config.model.experts_per_token = 2;
+  config.model.expert_ffn = 16;
+  config.train.global_batch = 4;  // one microbatch, as above
+  config.parallel.ranks = 2;
+  config.optimizer.clip_norm = 0;
+  config.overlap.mode = "off";
+  return config;
+}
+
+/// Of communication of the whole run that concerns experts' directions.
+int64_t num_sent(const RunConfig& config) {
+  const RunPlan plan = plan_run(resolve_run(resolved(config), 50));
+  const Program& program = plan.ranks.front().programs[kTrainProgram];
+  return std::ranges::count_if(program.tasks, [&](const Task& task) {
+    const std::string_view site =
+        task.label.site.valid() ? std::string_view(program.sites[task.label.site.index()]) : "";
+    return site.find("experts.muon.") != std::string_view::npos && site.ends_with("s") &&
+           task.label.phase == Phase::kComm;
+  });
+}
+
+// Each rank orthogonalises what it updates, with the bits that any rank would give.
+TEST(Muon, SendsNoExpertsThatShardsHaveWhole) {
+  RunConfig config = experts_config();
+  EXPECT_EQ(num_sent(config), 2);  // the directions of each layer
+  const Outcome copies = run(config, 2);
+  for (const std::string shard : {"optimizer", "gradients", "parameters"}) {
+    SCOPED_TRACE(shard);
+    config.parallel.shard = shard;
+    EXPECT_EQ(num_sent(config), 0);
+    const Outcome outcome = run(config, 2);
+    EXPECT_EQ(outcome.losses, copies.losses);
+    EXPECT_EQ(outcome.state.weights, copies.state.weights);
+    EXPECT_EQ(outcome.state.exp_avg, copies.state.exp_avg);
+  }
+  config.model.experts = 3;
+  config.parallel.shard = "optimizer";
+  EXPECT_EQ(num_sent(config), 4);  // the second matrix lies in both parts
 }
 
 /// Every product of layers is FP8: sizes are multiples of 16.
