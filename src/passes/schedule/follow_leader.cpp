@@ -14,15 +14,25 @@
 namespace braid {
 namespace {
 
-/// Op, label, and how many tasks with both came before.
-using Part = std::tuple<std::string_view, Phase, int32_t, int32_t, int32_t, std::string_view>;
+/// Op, label and the last buffer: a rank may have tasks with the label of others, such as those
+/// that wait for a sum of which only it has a part.
+using Part = std::tuple<std::string_view, Phase, int32_t, int32_t, int32_t, std::string_view,
+                        std::string_view>;
 
 Part part_of(const Program& program, const Task& task) {
   const Label& label = task.label;
   const std::string_view site =
       label.site.valid() ? std::string_view(program.sites[label.site.index()]) : "";
-  return {program.spec(task).op, label.phase, label.microbatch,
-          label.virtual_stage,   label.layer, site};
+  const auto ranges = program.operands_of(task);
+  const std::string_view buffer =
+      ranges.empty() ? "" : std::string_view(program.buffers[ranges.back().buffer.index()].name);
+  return {program.spec(task).op,
+          label.phase,
+          label.microbatch,
+          label.virtual_stage,
+          label.layer,
+          site,
+          buffer};
 }
 
 /// A place in the leader's order, and how many of the follower's own tasks come one after the other

@@ -11,8 +11,9 @@
 namespace braid {
 
 /// For each task of `follower` the task of `leader` that does the same part of the step on its
-/// rank: the one with equal op and label that is as many-th among those. nullopt: there is none, as
-/// for the squared norms and updates of a rank that owns parts of more tensors. O(n log n).
+/// rank: the one with equal op, label and last buffer that is as many-th among those. nullopt:
+/// there is none, as for the squared norms and updates of a rank that owns parts of more tensors.
+/// O(n log n).
 std::vector<std::optional<TaskId>> same_tasks(const Program& leader, const Program& follower);
 
 /// The order of the tasks of `follower`, given the order of those of `leader`. A task that `leader`

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -41,10 +42,22 @@ const std::string kSecond = "wgrad mb=0 vs=0 layer=2 site=fc";
 
 TEST(FollowOrder, GivesTasksThatBothHaveTheOrderOfTheLeader) {
   const Program leader = program_of(add("d", "a", kFirst) + add("d", "b", kSecond));
-  const Program follower = program_of(add("a", "c", kFirst) + add("d", "b", kSecond));
+  const Program follower = program_of(add("c", "a", kFirst) + add("d", "b", kSecond));
   const std::vector<TaskId> order = {TaskId(size_t{1}), TaskId(size_t{0})};
   EXPECT_EQ(text_of(rearrange(follower, follow_order(leader, order, follower), {})),
-            add("d", "b", kSecond) + add("a", "c", kFirst));
+            add("d", "b", kSecond) + add("c", "a", kFirst));
+}
+
+// The leader's task of that label, which it runs last, is another one: it writes b.
+TEST(FollowOrder, TakesNoTaskOfTheSameLabelOnAnotherBufferForTheSame) {
+  const Program leader = program_of(add("d", "b", kFirst) + add("d", "a", kSecond));
+  const Program follower =
+      program_of(add("d", "c", kFirst) + add("d", "b", kFirst) + add("d", "a", kSecond));
+  const std::vector<TaskId> order = {TaskId(size_t{1}), TaskId(size_t{0})};
+  EXPECT_EQ(same_tasks(leader, follower), (std::vector<std::optional<TaskId>>{
+                                              std::nullopt, TaskId(size_t{0}), TaskId(size_t{1})}));
+  EXPECT_EQ(text_of(rearrange(follower, follow_order(leader, order, follower), {})),
+            add("d", "c", kFirst) + add("d", "a", kSecond) + add("d", "b", kFirst));
 }
 
 TEST(FollowOrder, RunsWhatTheLeaderLacksBehindWhatItNeeds) {
