@@ -14,10 +14,12 @@
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "model/mtp.h"
+#include "ops/mla_qkv.h"
 #include "ops/op.h"
 #include "parallel/verify_ranks.h"
 #include "passes/analysis/step_meaning.h"
 #include "passes/analysis/work_coverage.h"
+#include "passes/tensor/tensor_sites.h"
 
 namespace braid {
 namespace {
@@ -121,9 +123,17 @@ bool predicts_several_tokens(const Program& program) {
       program.sites, [&](const std::string& site) { return site.starts_with(first_depth); });
 }
 
+/// Whether ranks multiply rows of their own, without experts, so that StepMeaning takes the results
+/// for others on each rank: it cannot know that all ranks have these weights.
+bool multiplies_own_rows(const Program& program) {
+  const bool makes_latents =
+      any_spec(program, [](const OpSpec& spec) { return spec.op == kMlaQkvOp.name; });
+  return predicts_several_tokens(program) || (makes_latents && !routes_tokens(program));
+}
+
 /// Whether StepMeaning does not follow cuts of this program. Tensor ranks hold rows of a sequence,
-/// and either the model predicts several tokens, or they sum features in chunks while context ranks
-/// exchange rows.
+/// and either they multiply these, for latents or to predict several tokens, or they sum features
+/// in chunks while context ranks exchange rows.
 bool has_chunks_beyond_meaning(const Program& program) {
   const auto communicates = [&](CommOp op) {
     return any_spec(program, [&](const OpSpec& spec) { return communicates_as(spec, op); });
@@ -131,7 +141,7 @@ bool has_chunks_beyond_meaning(const Program& program) {
   const bool has_columns =
       any_spec(program, [](const OpSpec& spec) { return value_rule(spec) == ValueRule::kColumns; });
   return communicates(CommOp::kReduceScatter) &&
-         (predicts_several_tokens(program) || (has_columns && communicates(CommOp::kAllToAll)));
+         (multiplies_own_rows(program) || (has_columns && communicates(CommOp::kAllToAll)));
 }
 
 /// Compares all that the program computes, but for rounding; only the products if StepMeaning does

@@ -65,7 +65,23 @@ std::optional<int64_t> budget_bytes(const std::string& size) {
   return size.empty() || size == kAutoBudget ? std::nullopt : parse_byte_size(size);
 }
 
-OverlapSetup passes_of(const RunConfig& config) {
+/// HalveForwardOptions::whole_because.
+std::string reason_for_whole_forwards(const RunSpec& run) {
+  if (!run.config.parallel.sequence_parallel) {
+    return "";
+  }
+  if (run.model.layers.has(kMoeBlock)) {
+    return "experts take all rows";
+  }
+  if (run.fp8 && run.fp8->block > 0 && run.fp8->gathers_copies) {
+    return "ranks gather FP8 copies of all rows; train.fp8_gather = false gathers values, which "
+           "may be halves";
+  }
+  return "";
+}
+
+OverlapSetup passes_of(const RunSpec& run) {
+  const RunConfig& config = run.config;
   const MemoryConfig& memory = config.memory;
   OverlapSetup passes = overlap_setup(config.overlap);
   PipelineOptions& options = passes.options;
@@ -80,9 +96,9 @@ OverlapSetup passes_of(const RunConfig& config) {
   options.of<PrefetchParametersOptions>().budget_bytes = budget_bytes(memory.gather_budget);
   options.of<OverlapGradReduceOptions>().budget_bytes = budget_bytes(memory.grad_budget);
   options.of<FuseSwigluOptions>() = {.enabled = fuses_swiglu(config)};
-  options.of<HalveForwardOptions>() = {.rows = halves_forwards(config.overlap)
-                                                   ? config.train.microbatch * config.train.sequence
-                                                   : 0};
+  options.of<HalveForwardOptions>() = {
+      .rows = halves_forwards(config.overlap) ? config.train.microbatch * config.train.sequence : 0,
+      .whole_because = reason_for_whole_forwards(run)};
   return passes;
 }
 
@@ -288,7 +304,7 @@ RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
   run.microbatch_sequences = microbatch_sequences(config);
   run.num_microbatches = num_microbatches(config);
   run.parallel.fp8_weights = fp8_weights(run);
-  run.passes = passes_of(config);
+  run.passes = passes_of(run);
   run.is_scheduled = is_scheduled(config.overlap);
   run.cost_model = std::move(costs);
   run.links = link_options(config.links);

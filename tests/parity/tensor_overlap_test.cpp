@@ -132,8 +132,24 @@ std::vector<Layout> piece_layouts() {
   list.push_back({kMtpModel, one_stage});
   list.push_back({kMtpModel, one_stage + "memory.recompute=norms"});
   list.push_back({kMtpModel, stages + "memory.recompute=full shard=optimizer"});
+  list.push_back({kLatentsModel, "ranks=2 " + sequence});
+  list.push_back({kLatentsModel, "ranks=2 " + sequence + kFeaturePieces});
+  list.push_back({kLatentsModel, one_stage + kPieces + kAllRings});
+  list.push_back({kLatentsModel, stages});
   return list;
 }
+
+// Ranks of all stages have the same rows of a microbatch: none halves what another leaves whole.
+INSTANTIATE_TEST_SUITE_P(
+    StagesThatDiffer, TensorPieces,
+    testing::Values(Layout{kExpertsModel,
+                           "ranks=4 pipeline=2 tensor=2 sequence_parallel=true "
+                           "model.pattern=attention+mlp*2,attention+moe*2 pipeline_layout=even" +
+                               std::string(kForwardHalves)},
+                    Layout{kExpertsModel,
+                           "ranks=4 pipeline=2 tensor=2 sequence_parallel=true "
+                           "model.pattern=attention+moe*2,attention+mlp*2 pipeline_layout=even" +
+                               std::string(kForwardHalves)}));
 
 INSTANTIATE_TEST_SUITE_P(Layouts, TensorPieces, testing::ValuesIn(thinned(piece_layouts(), 32)));
 

@@ -346,14 +346,12 @@ PassResult halve_forward(Program program, const HalveForwardOptions& options,
   if (options.rows == 0) {
     return {std::move(program), {false, 0, "not asked for"}};
   }
+  if (!options.whole_because.empty()) {
+    return {std::move(program), {false, 0, "left forwards whole, since " + options.whole_because}};
+  }
+  check(!gathers_copies(program), "halves of forwards in which ranks gather FP8 copies");
   if (routes_tokens(program)) {
     return {std::move(program), {false, 0, "left forwards whole, since experts take all rows"}};
-  }
-  if (gathers_copies(program)) {
-    return {std::move(program),
-            {false, 0,
-             "left forwards whole, since ranks gather FP8 copies of all rows; train.fp8_gather = "
-             "false gathers values, which may be halves"}};
   }
   Halver halver(program, options, context.cost_model);
   Program halved = halver.run();

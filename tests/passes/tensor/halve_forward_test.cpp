@@ -215,5 +215,13 @@ TEST(HalveForward, LeavesOtherProgramsAlone) {
   EXPECT_EQ(result.program, program);
 }
 
+TEST(HalveForward, LeavesARunWholeThatSaysSo) {
+  const Program program = program_of({});
+  const PassResult result =
+      halve_forward(program, {.rows = kRows, .whole_because = "another stage has experts"}, {});
+  EXPECT_EQ(result.report.summary, "left forwards whole, since another stage has experts");
+  EXPECT_EQ(result.program, program);
+}
+
 }  // namespace
 }  // namespace braid
