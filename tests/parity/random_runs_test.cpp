@@ -26,7 +26,7 @@
 namespace braid {
 namespace {
 
-constexpr uint64_t kNumSeeds = thinned_count(200u, 15);
+constexpr uint64_t kNumSeeds = thinned_count(200u, 20);
 constexpr int64_t kVocabulary = 101;
 
 std::vector<std::string> words_of(const std::string& text) {
