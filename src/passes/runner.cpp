@@ -1,5 +1,7 @@
 #include "passes/runner.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -7,14 +9,16 @@
 #include <iterator>
 #include <optional>
 #include <set>
+#include <string>
 
 #include "base/errors.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "model/blocks/block.h"
+#include "model/layer_pattern.h"
 #include "model/mtp.h"
-#include "ops/mla_qkv.h"
 #include "ops/op.h"
 #include "parallel/verify_ranks.h"
 #include "passes/analysis/step_meaning.h"
@@ -126,8 +130,10 @@ bool predicts_several_tokens(const Program& program) {
 /// Whether ranks multiply rows of their own, without experts, so that StepMeaning takes the results
 /// for others on each rank: it cannot know that all ranks have these weights.
 bool multiplies_own_rows(const Program& program) {
-  const bool makes_latents =
-      any_spec(program, [](const OpSpec& spec) { return spec.op == kMlaQkvOp.name; });
+  const std::string in_block = fmt::format(".{}.", kMlaBlock.name);
+  const bool makes_latents = std::ranges::any_of(program.sites, [&](const std::string& site) {
+    return site.find(in_block) != std::string::npos;
+  });
   return predicts_several_tokens(program) || (makes_latents && !routes_tokens(program));
 }
 
