@@ -36,6 +36,10 @@ WeightGather weight_gather(const OverlapConfig& overlap) {
                               : WeightGather::kFirstAfterUpdate;
 }
 
+bool is_asked_for(const Pass& pass, const OverlapConfig& overlap) {
+  return counts_keys(pass, overlap) && pass.is_wanted && pass.is_wanted(overlap);
+}
+
 bool is_on(const Pass& pass, const OverlapConfig& overlap) {
   if (is_off(overlap) && pass.only_overlaps) {
     return false;

@@ -24,6 +24,9 @@ struct OverlapSetup {
 /// overlap.disable_passes are not listed in the result.
 OverlapSetup overlap_setup(const OverlapConfig& overlap);
 
+/// Whether a key of [overlap] that counts asks for the pass.
+bool is_asked_for(const Pass& pass, const OverlapConfig& overlap);
+
 /// Whether the mode and the keys turn `pass` on.
 bool is_on(const Pass& pass, const OverlapConfig& overlap);
 

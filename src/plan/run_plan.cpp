@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <set>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -258,13 +259,25 @@ RankPlan plan_rank(const RunSpec& run, int rank, const PlanOptions& options,
   return plan;
 }
 
-/// One line per pass that changed something or was skipped, and one line for all passes that did
-/// nothing.
-std::string describe_passes(std::span<const PassRecord> passes) {
+/// The passes that keys of [overlap] ask for.
+std::set<std::string_view> asked_for(const OverlapConfig& overlap) {
+  std::set<std::string_view> names;
+  for (const Pass& pass : default_pipeline()) {
+    if (is_asked_for(pass, overlap)) {
+      names.insert(pass.name);
+    }
+  }
+  return names;
+}
+
+/// One line per pass that changed something, was skipped, or says why it did not do what was asked
+/// for, and one line for all others.
+std::string describe_passes(std::span<const PassRecord> passes, const OverlapConfig& overlap) {
+  const std::set<std::string_view> asked = asked_for(overlap);
   std::string text;
   std::vector<std::string_view> idle;
   for (const PassRecord& pass : passes) {
-    if (!pass.skipped && !pass.report.changed) {
+    if (!pass.skipped && !pass.report.changed && !asked.contains(pass.name)) {
       idle.push_back(pass.name);
       continue;
     }
@@ -373,8 +386,8 @@ std::string describe_run_plan(const RunPlan& plan) {
       "program  {} tasks, {} buffers, {} streams, {} events {}\n", train.tasks.size(),
       train.buffers.size(), train.streams.size(), train.num_events,
       run.mesh.sizes().pipeline > 1 ? fmt::format("on rank {}", train.rank) : "per rank");
-  return text + describe_passes(pass_records(plan.ranks)) + describe_plan(rank.memory) +
-         describe_unit_memory(unit_memory(train)) +
+  return text + describe_passes(pass_records(plan.ranks), plan.run.config.overlap) +
+         describe_plan(rank.memory) + describe_unit_memory(unit_memory(train)) +
          describe_expert_gathers(expert_gathers(run, rank.layout));
 }
 

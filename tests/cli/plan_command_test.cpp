@@ -49,6 +49,26 @@ TEST_F(PlanCommand, ProgramOfAnyRankAndOfAllKinds) {
   EXPECT_THAT(error_of(program({"--rank", "4"}), 2), HasSubstr("--rank 4: the ranks are 0 to 3"));
 }
 
+TEST_F(PlanCommand, SaysWhyAPassDidNotDoWhatAKeyAsksFor) {
+  const auto output_with = [&](const std::vector<std::string>& settings) {
+    std::vector<std::string> command = {"plan", "run.toml"};
+    for (const std::string& setting :
+         {std::string("parallel.tensor=2"), std::string("parallel.sequence_parallel=true"),
+          std::string("overlap.mode=manual"),
+          std::string("overlap.pair_forward_backward=forward_halves")}) {
+      command.insert(command.end(), {"--set", setting});
+    }
+    for (const std::string& setting : settings) {
+      command.insert(command.end(), {"--set", setting});
+    }
+    return output_of(command);
+  };
+  EXPECT_THAT(output_with({}), HasSubstr("interleaved the halves of "));
+  EXPECT_THAT(output_with({"model.family=qwen3", "model.experts=4", "model.experts_per_token=2",
+                           "model.expert_ffn=8"}),
+              HasSubstr("left forwards whole, since experts take all rows"));
+}
+
 TEST_F(PlanCommand, LargestPresetNeedsNoDataNorMemory) {
   write("large.toml", "[model]\npreset = \"llama-405b\"\n");
   EXPECT_THAT(output_of({"plan", "large.toml"}), HasSubstr("405853.39 M parameters"));

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string_view>
+
 #include "passes/gradients/delay_last_wgrad.h"
+#include "passes/pipeline.h"
 #include "passes/pipeline/defer_head_wgrad.h"
 #include "passes/pipeline/delay_wgrad.h"
 #include "passes/pipeline/fill_cooldown.h"
@@ -32,6 +35,23 @@ TEST(OverlapSetup, AutoTakesTheDefaultsOfThePasses) {
   EXPECT_TRUE(setup.options.get<FillCooldownOptions>().enabled);
   EXPECT_FALSE(setup.context.may_change_rounding);
   EXPECT_TRUE(overlap_setup({.may_change_rounding = true}).context.may_change_rounding);
+}
+
+TEST(OverlapSetup, PassesAreAskedForByKeysThatCount) {
+  const auto asked = [](std::string_view name, const OverlapConfig& overlap) {
+    for (const Pass& pass : default_pipeline()) {
+      if (pass.name == name) {
+        return is_asked_for(pass, overlap);
+      }
+    }
+    ADD_FAILURE() << "no pass " << name;
+    return false;
+  };
+  EXPECT_TRUE(asked("split_ops", {.mode = "manual", .split_ops = true}));
+  EXPECT_FALSE(asked("split_ops", {.mode = "manual"}));
+  EXPECT_FALSE(asked("split_ops", {.mode = "auto", .split_ops = true}));
+  EXPECT_TRUE(asked("list_schedule", {.mode = "auto", .list_schedule = true}));
+  EXPECT_FALSE(asked("insert_events", {.mode = "manual"}));  // which no key turns off
 }
 
 TEST(OverlapSetup, TheEngineOfCommunicationIsChosenInAnyMode) {
