@@ -26,17 +26,16 @@ std::string describe_microbatches(const RunConfig& config, const RunSpec& run) {
 
 /// Says so if rows of experts that the run would not keep are kept here.
 std::string describe_expert_room(const RunSpec& run) {
-  const std::string& on_overflow = run.config.moe.on_overflow;
-  return !may_overflow(run) || run.reruns_overflow
-             ? ""
-             : fmt::format(
-                   "experts   have room for all rows here; with moe.capacity = {} and on_overflow "
-                   "= "
-                   "\"{}\" the run {}\n",
-                   run.config.moe.capacity, on_overflow,
-                   run.parallel.drops_rows
-                       ? "drops those that do not fit, and differs from one rank"
-                       : "stops where they do not fit");
+  if (!may_overflow(run) || run.reruns_overflow) {
+    return "";
+  }
+  return fmt::format(
+      "experts   have room for all rows here; with moe.capacity = {} and on_overflow = \"{}\" the "
+      "run "
+      "{}\n",
+      run.config.moe.capacity, run.config.moe.on_overflow,
+      run.parallel.drops_rows ? "drops those that do not fit, and differs from one rank"
+                              : "stops where they do not fit");
 }
 
 std::string describe(const LayoutComparison& comparison) {

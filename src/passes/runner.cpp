@@ -16,8 +16,7 @@
 #include "base/text.h"
 #include "ir/text.h"
 #include "ir/verify.h"
-#include "model/blocks/block.h"
-#include "model/layer_pattern.h"
+#include "model/blocks/registry.h"
 #include "model/mtp.h"
 #include "ops/op.h"
 #include "parallel/verify_ranks.h"
@@ -127,14 +126,23 @@ bool predicts_several_tokens(const Program& program) {
       program.sites, [&](const std::string& site) { return site.starts_with(first_depth); });
 }
 
-/// Whether ranks multiply rows of their own, without experts, so that StepMeaning takes the results
-/// for others on each rank: it cannot know that all ranks have these weights.
-bool multiplies_own_rows(const Program& program) {
-  const std::string in_block = fmt::format(".{}.", kMlaBlock.name);
-  const bool makes_latents = std::ranges::any_of(program.sites, [&](const std::string& site) {
+/// Whether a block of the model has tasks in the program. Their sites begin with layer and block.
+bool has_block(const Program& program, const BlockDefinition& block) {
+  const std::string in_block = fmt::format(".{}.", block.name);
+  return std::ranges::any_of(program.sites, [&](const std::string& site) {
     return site.find(in_block) != std::string::npos;
   });
-  return predicts_several_tokens(program) || (makes_latents && !routes_tokens(program));
+}
+
+/// Whether ranks multiply rows of their own. StepMeaning takes the results for other values on each
+/// rank, since it cannot know that all ranks have these weights. With experts no pass cuts what
+/// comes of them.
+bool multiplies_own_rows(const Program& program) {
+  const auto multiplies = [&](const BlockDefinition* block) {
+    return block->multiplies_own_rows && has_block(program, *block);
+  };
+  return predicts_several_tokens(program) ||
+         (!routes_tokens(program) && std::ranges::any_of(all_blocks(), multiplies));
 }
 
 /// Whether StepMeaning does not follow cuts of this program. Tensor ranks hold rows of a sequence,

@@ -67,13 +67,11 @@ std::optional<int64_t> budget_bytes(const std::string& size) {
 
 /// HalveForwardOptions::whole_because.
 std::string reason_for_whole_forwards(const RunSpec& run) {
-  if (!run.config.parallel.sequence_parallel) {
-    return "";
-  }
   if (run.model.layers.has(kMoeBlock)) {
     return "experts take all rows";
   }
-  if (run.fp8 && run.fp8->block > 0 && run.fp8->gathers_copies) {
+  if (run.config.parallel.sequence_parallel && run.fp8 && run.fp8->block > 0 &&
+      run.fp8->gathers_copies) {
     return "ranks gather FP8 copies of all rows; train.fp8_gather = false gathers values, which "
            "may be halves";
   }

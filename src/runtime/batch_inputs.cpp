@@ -19,11 +19,11 @@ float loss_scale_of(const StepBatch& batch, int64_t depth) {
 }
 
 BatchInputs::BatchInputs(const RunSpec& run, int rank, const StepBatch& batch)
-    : run_(run), batch_(batch), data_rank_(run.mesh.position(rank).data) {
-  const ContextShard shard = context_shard(run.mesh, rank, run.parallel);
-  positions_ = shard.position_list(batch.sequence_tokens());
-  exchanged_positions_ = shard.outer_shard().position_list(batch.sequence_tokens());
-}
+    : run_(run),
+      batch_(batch),
+      data_rank_(run.mesh.position(rank).data),
+      shard_(context_shard(run.mesh, rank, run.parallel)),
+      positions_(shard_.position_list(batch.sequence_tokens())) {}
 
 std::vector<int32_t> BatchInputs::tokens(int64_t microbatch) const {
   return batch_.tokens_at(data_rank_, microbatch, positions_);
@@ -38,7 +38,8 @@ std::vector<int32_t> BatchInputs::document_starts(int64_t microbatch) const {
 }
 
 std::vector<int32_t> BatchInputs::exchanged_document_starts(int64_t microbatch) const {
-  return batch_.document_starts_at(data_rank_, microbatch, exchanged_positions_);
+  return batch_.document_starts_at(data_rank_, microbatch,
+                                   shard_.outer_shard().position_list(batch_.sequence_tokens()));
 }
 
 std::vector<float> BatchInputs::reference(int64_t microbatch) const {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "data/batch_loader.h"
+#include "model/context_shard.h"
 #include "plan/run_spec.h"
 #include "runtime/step_exchange.h"
 
@@ -40,8 +41,8 @@ class BatchInputs {
   const RunSpec& run_;
   const StepBatch& batch_;
   int64_t data_rank_;
-  std::vector<int64_t> positions_;            // in a sequence
-  std::vector<int64_t> exchanged_positions_;  // after the exchange of heads for sequence
+  ContextShard shard_;
+  std::vector<int64_t> positions_;  // in a sequence
 };
 
 }  // namespace braid

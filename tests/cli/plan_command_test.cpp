@@ -50,22 +50,18 @@ TEST_F(PlanCommand, ProgramOfAnyRankAndOfAllKinds) {
 }
 
 TEST_F(PlanCommand, SaysWhyAPassDidNotDoWhatAKeyAsksFor) {
-  const auto output_with = [&](const std::vector<std::string>& settings) {
-    std::vector<std::string> command = {"plan", "run.toml"};
-    for (const std::string& setting :
-         {std::string("parallel.tensor=2"), std::string("parallel.sequence_parallel=true"),
-          std::string("overlap.mode=manual"),
-          std::string("overlap.pair_forward_backward=forward_halves")}) {
-      command.insert(command.end(), {"--set", setting});
-    }
-    for (const std::string& setting : settings) {
-      command.insert(command.end(), {"--set", setting});
-    }
-    return output_of(command);
-  };
-  EXPECT_THAT(output_with({}), HasSubstr("interleaved the halves of "));
-  EXPECT_THAT(output_with({"model.family=qwen3", "model.experts=4", "model.experts_per_token=2",
-                           "model.expert_ffn=8"}),
+  const std::vector<std::string> dense = {"plan",  "run.toml",
+                                          "--set", "parallel.tensor=2",
+                                          "--set", "parallel.sequence_parallel=true",
+                                          "--set", "overlap.mode=manual",
+                                          "--set", "overlap.pair_forward_backward=forward_halves"};
+  std::vector<std::string> with_experts = dense;
+  for (const char* const setting : {"model.family=qwen3", "model.experts=4",
+                                    "model.experts_per_token=2", "model.expert_ffn=8"}) {
+    with_experts.insert(with_experts.end(), {"--set", setting});
+  }
+  EXPECT_THAT(output_of(dense), HasSubstr("interleaved the halves of "));
+  EXPECT_THAT(output_of(with_experts),
               HasSubstr("left forwards whole, since experts take all rows"));
 }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <initializer_list>
 #include <random>
 #include <string>
 #include <vector>
@@ -15,16 +14,17 @@
 #include "plan/model_setup.h"
 #include "plan/parallel_setup.h"
 #include "plan/run_spec.h"
+#include "support/random_words.h"
 
 namespace braid {
 
 /// Draws small runs over all dimensions of a layout: schedules, shards, buckets, ways of context
 /// ranks, sequence parallelism, families of models, dtypes, what is recomputed and offloaded, when
 /// weights are gathered. At most eight ranks; widths of 16; two to eight layers.
-class RandomLayout {
+class RandomLayout : private RandomWords {
  public:
   explicit RandomLayout(uint64_t seed)
-      : random_(seed * 0x9E3779B97F4A7C15u + 1), of_gradients_(seed) {}
+      : RandomWords(seed * 0x9E3779B97F4A7C15u + 1), of_gradients_(seed) {}
 
   /// Overrides of a configuration, in words; they may be impossible together.
   std::vector<std::string> draw() {
@@ -42,19 +42,6 @@ class RandomLayout {
   }
 
  private:
-  int64_t below(int64_t limit) {
-    return static_cast<int64_t>(random_() % static_cast<uint64_t>(limit));
-  }
-  bool one_in(int64_t n) { return below(n) == 0; }
-  template <class T>
-  T any(std::initializer_list<T> list) {
-    return list.begin()[below(static_cast<int64_t>(list.size()))];
-  }
-  template <class T>
-  void set(const char* key, const T& value) {
-    words_.push_back(fmt::format("{}={}", key, value));
-  }
-
   void draw_ranks() {
     do {
       tensor_ = any({1, 1, 2, 2, 4});
@@ -169,9 +156,7 @@ class RandomLayout {
     }
   }
 
-  std::mt19937_64 random_;
   std::mt19937_64 of_gradients_;  // its own, so that all else is drawn as without it
-  std::vector<std::string> words_;
   int64_t tensor_ = 1, pipeline_ = 1, context_ = 1, data_ = 1;
   int64_t stages_ = 1;
   bool is_bf16_ = false;

@@ -55,6 +55,9 @@ struct BlockDefinition {
   BlockRole role = BlockRole::kMixer;
   bool carries_state = false;   ///< over all earlier tokens of a sequence, of any document
   bool takes_adapters = false;  ///< its matrices may have adapters (model/lora.h)
+  /// Some of its matrices are whole on each tensor rank, which multiplies only the rows that it
+  /// has.
+  bool multiplies_own_rows = false;
   /// Sizes that the block needs and that nothing derives. A run file or its preset must give them
   /// if a layer has the block.
   std::span<const SizeKey> needed_sizes = {};

@@ -286,7 +286,7 @@ std::vector<Pair> find_pairs(const Program& program, At at) {
     }
     std::vector<Pair> found = pairs_of(program, uses, i);
     // A product is cut into pieces because of the work beside them, so its pieces do not move.
-    // Where bits depend on being fused, so must not that on the order of other tasks.
+    // If fusing changes bits, whether a pair is fused must not depend on the order of other tasks.
     const bool may_move = at == At::kProduct ||
                           (found.size() == 1 && fusing_keeps_bits(program.spec(program.tasks[i])));
     if (!may_move || !std::ranges::all_of(found, [&](const Pair& pair) {

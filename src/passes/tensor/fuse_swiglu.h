@@ -30,11 +30,11 @@ struct FuseSwigluOptions {
 /// piece of the same rows.
 ///
 /// The fused task goes to the place of the product. If a task between the two forbids that, it goes
-/// to the place of the activation, under three conditions: the product is whole, and no compute
-/// between them is the first to read data from another rank or from the host, because the product
-/// may hide that transfer. A third: one kernel has the bits of two (fusing_keeps_bits), since what
-/// is between the two may depend on overlap. The decision does not depend on streams or on where
-/// communication is placed, so the same tasks are fused with and without overlap.
+/// to the place of the activation, under three conditions: the product is whole; no compute between
+/// them is the first to read data from another rank or from the host, because the product may hide
+/// that transfer; and one kernel has the bits of two (fusing_keeps_bits), because what lies between
+/// them may depend on overlap. The decision does not depend on streams or on where communication is
+/// placed, so the same tasks are fused with and without overlap.
 ///
 /// Counts activations. Rounding changes only in d_weights of experts. Ensures: conflicting tasks
 /// keep their order.

@@ -349,10 +349,8 @@ PassResult halve_forward(Program program, const HalveForwardOptions& options,
   if (!options.whole_because.empty()) {
     return {std::move(program), {false, 0, "left forwards whole, since " + options.whole_because}};
   }
-  check(!gathers_copies(program), "halves of forwards in which ranks gather FP8 copies");
-  if (routes_tokens(program)) {
-    return {std::move(program), {false, 0, "left forwards whole, since experts take all rows"}};
-  }
+  check(!routes_tokens(program) && !gathers_copies(program),
+        "halves of forwards with experts, or in which ranks gather FP8 copies");
   Halver halver(program, options, context.cost_model);
   Program halved = halver.run();
   RegionWeaver weaver(halved, context.cost_model);

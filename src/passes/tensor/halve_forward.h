@@ -11,9 +11,9 @@ struct HalveForwardOptions {
   /// Rows of a microbatch, over all ranks of a tensor group. Each half must be whole sequences and,
   /// with sequence parallelism, a multiple of the number of tensor ranks. 0: the pass does nothing.
   int64_t rows = 0;
-  /// Why the forwards of all ranks stay whole; empty: those without experts become halves. With
-  /// sequence parallelism, ranks of different stages must have the same rows, so this is for the
-  /// whole run to say, whatever a rank's program has.
+  /// Why the forwards of all ranks stay whole; empty: they become halves. With sequence
+  /// parallelism, ranks of different stages must have the same rows, so the run decides for all of
+  /// them, whatever the program of one rank has.
   std::string whole_because = {};
   int64_t min_rows = 128;  ///< of a piece of a half: the tile of a matrix product
   int comm_priority = 1;   ///< of the stream "comm.tensor", if this pass creates it
@@ -45,9 +45,9 @@ struct HalveForwardOptions {
 /// large products, and its weight gradients can hide tensor communication; no weight gradient is
 /// accumulated twice; any schedule works.
 ///
-/// Leaves programs with experts as they are: their rows are in an order of experts, so that a half
-/// of them is no half of the tokens. Cannot cut those in which ranks gather FP8 copies, for a like
-/// reason; FP8 products of gathered values are cut, and what makes their copies is not.
+/// Cannot cut programs with experts: their rows are in an order of experts, so that a half of them
+/// is no half of the tokens. Nor those in which ranks gather FP8 copies, for a like reason. FP8
+/// products of gathered values are cut; what makes their copies is not.
 ///
 /// Counts interleaved forwards. Uses prices as pair_forward_backward does, so that all ranks of a
 /// group choose the same order. May change rounding of products, as in ring_exchange.h, and of norm

@@ -280,6 +280,7 @@ void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) 
 /// section 2.1.
 extern const BlockDefinition kMlaBlock{.name = "mla",
                                        .role = BlockRole::kMixer,
+                                       .multiplies_own_rows = true,
                                        .needed_sizes = kNeededSizes,
                                        .check_sizes = check_sizes,
                                        .tensor_fault = tensor_fault,
